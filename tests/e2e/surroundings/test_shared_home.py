@@ -170,6 +170,43 @@ def test_a_job_of_a_machine_that_is_gone_is_cancelled_once_it_was_silent(
     assert (tmp_path / "starts").read_text() == "here\nthere\n"
 
 
+SAVES = """
+import os
+import jax
+jax.config.update("jax_platforms", "cpu")
+from shared_pathways_service.elastic import Checkpoints, CheckpointsBusy
+try:
+    with Checkpoints(os.environ["TEST_DIRECTORY"]):
+        say("saves", pid=os.getpid())
+        wait_for("end")
+except CheckpointsBusy as error:
+    say("refused", message=error.message, pid=error.pid, host=error.host)
+"""
+
+
+def test_who_saves_checkpoints_is_named_with_its_machine(
+    here: Machine, there: Machine, tmp_path: Path
+) -> None:
+    place = {"TEST_DIRECTORY": str(tmp_path / "checkpoints")}
+    with (
+        program(SAVES, env=place, prefix=here.prefix()) as one,
+        program(SAVES, env=place, prefix=there.prefix()) as other,
+    ):
+        # (Either may be the first.)
+        wait_until("an answer of both", lambda: one.has_said and other.has_said)
+        first, second, host = (one, other, "here")
+        if not (tmp_path / "checkpoints" / ".lock").read_text().endswith("here\n"):
+            first, second, host = (other, one, "there")
+        pid = first.expect("saves")["pid"]
+        refused = second.expect("refused")
+        assert (refused["pid"], refused["host"]) == (pid, host)
+        assert refused["message"] == (
+            f"process {pid} on {host} saves checkpoints into {tmp_path / 'checkpoints'}"
+        )
+        first.tell("end")
+        assert (first.wait(), second.wait()) == (0, 0)
+
+
 #: Each is a start of a service that ends at once.
 STARTS = """
 import sys
