@@ -78,23 +78,29 @@ class Ledger:
             if not isinstance(event, _OFTEN):
                 self._sync()
         except OSError as error:
-            if not self.lost:
-                why = failure_of_files(error, self._path.parent, _SETTING) or error
-                _log.warning("%s is not complete: %s", self._path, why)
-            self.lost += 1
+            self._note_loss(error)
 
     def close(self) -> None:
         """Closes the file; may be called again."""
         with self._sync_lock, self._write_lock:
             file, self._file = self._file, None
             if file is not None:
-                os.close(file)
+                try:
+                    os.close(file)
+                except OSError as error:  # as a network's file system, which has written late
+                    self._note_loss(error)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def _note_loss(self, error: OSError) -> None:
+        if not self.lost:
+            why = failure_of_files(error, self._path.parent, _SETTING) or error
+            _log.warning("%s is not complete: %s", self._path, why)
+        self.lost += 1
 
     def _append(self, file: int, line: bytes) -> None:
         data = b"\n" + line if self._torn else line

@@ -12,7 +12,7 @@ from typing import Final
 from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.errors import PreflightError
 
-__all__ = ["explained", "explained_by_path", "explanation"]
+__all__ = ["explained", "explained_by_path", "explanation", "named"]
 
 #: What else to do than to choose another directory.
 _REMEDIES: Final = {
@@ -62,6 +62,17 @@ def explained_by_path(directories: Mapping[str, Path]) -> Iterator[None]:
             for field, directory in directories.items():
                 if path.is_relative_to(directory):
                     raise explanation(error, directory, field, path=path) from error
+        raise
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Adds a file's name to errors of its writes: the system knows a descriptor only."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
         raise
 
 

@@ -1,12 +1,14 @@
-"""Each file operation of clients, agents and services fails once: full disks, quotas, bad disks.
+"""Each file operation of clients, agents, services and training fails: full disks, bad disks.
 
     python -m stress.file_faults [--step 1] [--role agent …] [--error ENOSPC …] [--out result.json]
 
-A program connects and computes, again and again: the first time the first operation below a
-directory and all after it fail in the processes of one role, then the second one and so on, until
-none fails any more. Each time the program must compute right, or get an error that names the
-directory, its setting and the reason, and nothing may be left behind but what `sps reap` removes.
-Ends with 1 if that was not so.
+A program runs again and again: the first time the first operation below a directory and all after
+it fail in the processes of one role, then the second one and so on, until none fails any more.
+Operations are those that open, make, rename and remove files, and each write, sync and close. Each
+time the program must compute right, or get an error that names the directory, its setting and the
+reason. Nothing may be left behind but what `sps reap` removes; a job that was accepted must run
+once there is room again, or its state say why not; a checkpoint that was reported must be
+restored. Ends with 1 if that was not so.
 """
 
 from __future__ import annotations
@@ -15,39 +17,27 @@ import argparse
 import contextlib
 import dataclasses
 import errno
-import json
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from harness.embedded import KIND, embedded, journal, nothing_left, shut_down
+from harness.embedded import embedded, shut_down
 from harness.file_faults import FileFault
 from harness.own_service import own_directories
-from harness.processes import DEADLINE_S, REPOSITORY
-from harness.programs import sps
 from harness.results import exit_code, measured, write_result
+from stress.file_faults.jobs import wrong_of_job
+from stress.file_faults.sessions import is_left, wrong_of_session
+from stress.file_faults.training import COMMAND, wrong_of_training
 
 __all__ = ["ROLES", "Role", "faults_of"]
 
-#: Says the sum that it computed, or its error.
-_CLIENT = f"""
-import json
-from shared_pathways_service import errors, isc_pathways
-try:
-    with isc_pathways.connect(expected_tpu_instances={{"{KIND}": 1}}):
-        import jax.numpy as jnp
-        said = {{"value": float(jnp.arange(4.0).sum())}}
-except errors.SharedPathwaysError as error:
-    said = {{"error": error.to_json()}}
-print(json.dumps(said))
-"""
 _ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO")
 #: More operations than any of the processes has.
-_MOST = 80
+_MOST = 400
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,20 +46,62 @@ class Role:
 
     Attributes:
       command: A part of their command lines.
-      directory: The variable with the directory below which they do.
-      starts_service: Whether each program starts the service, which ends after it.
+      setting: The variable, or argument, that sets the directory below which they do.
+      run: Runs a program with a fault, in a scratch directory; returns what was wrong.
+      uses_service: Whether the programs share a service, which has no faults.
+      is_switched: Whether operations fail only for a while.
     """
 
     command: str
-    directory: str
-    starts_service: bool = False
+    setting: str
+    run: Callable[[FileFault, Path], str]
+    uses_service: bool = False
+    is_switched: bool = False
+
+    def directory(self, scratch: Path) -> Path:
+        """Returns the directory below which operations fail."""
+        found = os.environ.get(self.setting)
+        return scratch / "run" if found is None else Path(found)
 
 
+def _session(setting: str) -> Callable[[FileFault, Path], str]:
+    return lambda fault, _scratch: wrong_of_session(fault, setting) or is_left()
+
+
+def _start(setting: str) -> Callable[[FileFault, Path], str]:
+    def run(fault: FileFault, _scratch: Path) -> str:
+        wrong = wrong_of_session(fault, setting)
+        shut_down()
+        return wrong
+
+    return run
+
+
+_SUPERVISOR = "servers.supervisor"
+_STATE = "SPS_STATE_DIR"
+_RUNTIME = "SPS_RUNTIME_DIR"
+_RUN = "directory="
 ROLES = {
-    "client": Role(command="connect(", directory="SPS_STATE_DIR"),
-    "agent": Role(command="shared_pathways_service.agent", directory="SPS_STATE_DIR"),
-    "service": Role(command="servers.supervisor", directory="SPS_STATE_DIR", starts_service=True),
-    "sockets": Role(command="servers.supervisor", directory="SPS_RUNTIME_DIR", starts_service=True),
+    "client": Role(command="connect(", setting=_STATE, run=_session(_STATE), uses_service=True),
+    "agent": Role(
+        command="shared_pathways_service.agent",
+        setting=_STATE,
+        run=_session(_STATE),
+        uses_service=True,
+    ),
+    "service": Role(command=_SUPERVISOR, setting=_STATE, run=_start(_STATE)),
+    "sockets": Role(command=_SUPERVISOR, setting=_RUNTIME, run=_start(_RUNTIME)),
+    "jobs": Role(
+        command=_SUPERVISOR,
+        setting=_STATE,
+        run=lambda fault, scratch: wrong_of_job(fault, _STATE, scratch / "job"),
+        is_switched=True,
+    ),
+    "elastic": Role(
+        command=COMMAND,
+        setting=_RUN,
+        run=lambda fault, _scratch: wrong_of_training(fault, _RUN),
+    ),
 }
 
 
@@ -82,59 +114,23 @@ def faults_of(role: Role, number: int, scratch: Path, *, step: int = 1) -> Itera
       scratch: A directory for files.
       step: 1: each operation is the first to fail once; 2: every other one, and so on.
     """
-    with contextlib.nullcontext() if role.starts_service else embedded():
+    with embedded() if role.uses_service else contextlib.nullcontext():
         for first in range(1, _MOST, step):
+            own = scratch / f"{number}-{first}"
+            own.mkdir()
             fault = FileFault(
                 role=role.command,
-                directory=Path(os.environ[role.directory]),
+                directory=role.directory(own),
                 first=first,
                 number=number,
-                told=scratch / f"{number}-{first}",
+                told=own / "told",
+                switch=own / "switch" if role.is_switched else None,
             )
-            yield _wrong(_outcome(fault), fault, role.directory) or _left(role)
+            yield role.run(fault, own)
             if not fault.failed:
                 return
+            shutil.rmtree(own)
     yield f"more than {_MOST} operations"
-
-
-def _outcome(fault: FileFault) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", _CLIENT],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-        cwd=REPOSITORY,
-        env={**os.environ, **fault.variables()},
-    )
-    if done.returncode:
-        return {"crash": done.stderr[-2000:]}
-    said = json.loads(done.stdout)
-    assert isinstance(said, dict)
-    return said
-
-
-def _wrong(said: dict[str, Any], fault: FileFault, variable: str) -> str:
-    if said == {"value": 6.0}:
-        return ""
-    error = said.get("error") or {"message": f"no answer: {said}"}
-    text = " ".join(str(error.get(field)) for field in ("message", "hint"))
-    missing = [
-        wanted
-        for wanted in (variable, str(fault.directory), os.strerror(fault.number))
-        if wanted not in text
-    ]
-    if missing or "Traceback" in text:
-        return f"{fault}: {fault.failed[:1]}: {missing or 'a trace'}: {text}"
-    return ""
-
-
-def _left(role: Role) -> str:
-    if role.starts_service:
-        shut_down()
-        return ""
-    sps("reap")
-    return "" if nothing_left() else f"left behind: {journal()}"
 
 
 @measured()
@@ -148,6 +144,7 @@ def main() -> int:
     arguments = parser.parse_args()
     counts: dict[str, int] = {}
     wrong: list[str] = []
+    began = time.monotonic()
     for name in arguments.role or ROLES:
         for error in arguments.error or _ERRORS:
             with (
@@ -155,10 +152,16 @@ def main() -> int:
                 tempfile.TemporaryDirectory(prefix="sps-faults-") as scratch,
             ):
                 number = getattr(errno, error)
-                found = list(faults_of(ROLES[name], number, Path(scratch), step=arguments.step))
-            counts[f"{name}, {error}"] = len(found)
-            wrong += filter(None, found)
-            print(f"{name}, {error}: {len(found)} operations", *filter(None, found), sep="\n  ")
+                count = 0
+                for each in faults_of(ROLES[name], number, Path(scratch), step=arguments.step):
+                    count += 1
+                    if each:
+                        wrong.append(each)
+                        print(f"  {each}", flush=True)
+            counts[f"{name}, {error}"] = count
+            print(f"{name}, {error}: {count} programs", flush=True)
+    each_s = (time.monotonic() - began) / sum(counts.values())
+    print(f"{sum(counts.values())} programs, {each_s:.1f} s each; {len(wrong)} wrong (aim: 0)")
     result = {"programs": counts, "wrong": wrong}
     write_result("file_faults", result, arguments.out, {"programs": list(counts.values())})
     return exit_code(wrong)

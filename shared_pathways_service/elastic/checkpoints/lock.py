@@ -46,7 +46,9 @@ class DirectoryLock:
         _HELD.discard(self)
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            # (What a network's file system reports late is of the holder's name only.)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
     def _lock(self, directory: str) -> None:
         try:

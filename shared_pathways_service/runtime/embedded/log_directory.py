@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from shared_pathways_service import constants
 from shared_pathways_service.events import Event
+from shared_pathways_service.runtime.file_failures import named
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life, identity_of, place_name
 
@@ -69,7 +70,8 @@ class ServiceLogs:
                 break
             except FileExistsError:
                 self.directory = first.with_name(f"{first.name}-{number}")
-        with open_log(self.directory / _OWNER) as file:
+        owner = self.directory / _OWNER
+        with named(owner), open_log(owner) as file:
             file.write(json.dumps(identity_of().to_json()).encode())
 
     def path(self, name: str) -> Path:

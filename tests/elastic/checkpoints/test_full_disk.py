@@ -64,6 +64,19 @@ def test_a_full_disk_costs_no_checkpoint_that_was_committed_nor_room_for_the_nex
         ]
 
 
+#: Beside the disk's own directory, that of the checkpoints and the lock: the first one that has no
+#: room is a checkpoint's directory, or that of its arrays.
+@pytest.mark.parametrize("files", [3, 5])
+def test_a_save_whose_directories_cannot_be_made_fails_and_does_not_hang(files: int) -> None:
+    with small_disk(_SIZE, files=files) as disk:
+        directory = disk / "checkpoints"
+        with program(_SAVER, env={"TEST_DIRECTORY": str(directory)}) as saver:
+            saver.tell("save 1")
+            reason = saver.expect("checkpoint.failed")["reason"]
+        assert f"cannot write in {directory}: No space left on device" in reason
+        assert list_checkpoints(directory) == ()
+
+
 def test_an_old_checkpoint_is_deleted_where_there_is_no_room_for_a_mark() -> None:
     with small_disk(_SIZE) as disk:
         directory = disk / "checkpoints"
