@@ -33,6 +33,8 @@ while not pathlib.Path("end").exists():
 pathlib.Path("ended").touch()
 """
 _ENDS_S = 120.0
+#: Operations that fail after the acceptance of a job that goes no further.
+_FAILURES = 10
 
 
 def wrong_of_job(fault: FileFault, setting: str, scratch: Path) -> str:
@@ -51,10 +53,18 @@ def wrong_of_job(fault: FileFault, setting: str, scratch: Path) -> str:
         if done.returncode:
             fault.switch.unlink()
             return fault_in(done.stderr, fault, setting) or _of_refused(fault, scratch)
-        # (More may fail until its program runs, and then at its end.)
-        wait_until("its start", lambda: _starts(scratch) or _has_ended(), seconds=_ENDS_S)
-        (scratch / "end").touch()
-        wait_until("its program's end", lambda: _ends(scratch) or _has_ended(), seconds=_ENDS_S)
+        # More may fail until its program runs, and at its end. (A service for which it has failed
+        # tries again and again to write that.)
+        accepted = len(fault.failed)
+        for done_so_far in (_starts, _ends):
+            wait_until(
+                "its start, and its program's end",
+                lambda done_so_far=done_so_far: (  # type: ignore[misc]
+                    done_so_far(scratch) or _has_ended() or len(fault.failed) > accepted + _FAILURES
+                ),
+                seconds=_ENDS_S,
+            )
+            (scratch / "end").touch()
         fault.switch.unlink()
         if not identity_of_child(service.pid).is_alive():
             return f"{fault}: {fault.failed[:1]}: the service ended: {service.lines[-5:]}"
