@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,13 @@ KIND = "tpuv6e:2x2"
 
 
 @contextlib.contextmanager
-def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerProcess]:
+def embedded(
+    slices: int = 2, spares: int = 0, *flags: str, env: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
     """Runs a service with slices of one type for the length of the block, all of them ready."""
     arguments = [f"--slices={KIND}={slices}", f"--spares={spares}", *flags]
-    with ServerProcess("shared_pathways_service.servers.supervisor", arguments) as process:
+    module = "shared_pathways_service.servers.supervisor"
+    with ServerProcess(module, arguments, env=dict(env or {})) as process:
         assert process.ready is not None, "\n".join(process.lines)
         try:
             with noting_logs():

@@ -17,9 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
+from shared_pathways_service.elastic.errors import failure_of_files
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, OtherEvent, Scalar
 from shared_pathways_service.events.training import SnapshotTaken, TrainingStep
+from shared_pathways_service.runtime.file_failures import explained
 
 __all__ = ["LEDGER_NAME", "Ledger", "LedgerReader", "read_ledger"]
 
@@ -31,6 +33,9 @@ _OFTEN: Final = (TrainingStep, SnapshotTaken)
 #: A URL, also in the form of a `Path` with only one of its slashes; not a Windows drive.
 _OF_A_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SCALARS: Final = (str, int, float, bool, type(None))
+
+#: The manager's argument that sets the directory.
+_SETTING: Final = "directory="
 
 _log = logging.getLogger(__name__)
 
@@ -46,21 +51,21 @@ class Ledger:
 
     Raises:
       InvalidRequestError: The directory is in an object store, whose files cannot be appended to.
-      OSError: The file cannot be opened.
+      PreflightError: The file cannot be opened, as on a full disk.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         path = _path(directory)
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.lost = 0
         self._path = path
         # Two locks: writing a step must not wait while another thread syncs. Reentrant, because a
         # signal handler on this thread may write an event meanwhile.
         self._write_lock = threading.RLock()
         self._sync_lock = threading.RLock()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file: int | None = os.open(path, flags, 0o644)
-        self._torn = _ends_within_a_line(self._file)
+        with explained(path.parent, _SETTING):
+            file = _opened(path)
+        self._file: int | None = file
+        self._torn = _ends_within_a_line(file)
 
     def __call__(self, event: Event) -> None:
         """Appends the event; ignores it after `close`."""
@@ -73,22 +78,29 @@ class Ledger:
             if not isinstance(event, _OFTEN):
                 self._sync()
         except OSError as error:
-            if not self.lost:
-                _log.warning("%s is not complete: %s", self._path, error)
-            self.lost += 1
+            self._note_loss(error)
 
     def close(self) -> None:
         """Closes the file; may be called again."""
         with self._sync_lock, self._write_lock:
             file, self._file = self._file, None
             if file is not None:
-                os.close(file)
+                try:
+                    os.close(file)
+                except OSError as error:  # as a network's file system, which has written late
+                    self._note_loss(error)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def _note_loss(self, error: OSError) -> None:
+        if not self.lost:
+            why = failure_of_files(error, self._path.parent, _SETTING) or error
+            _log.warning("%s is not complete: %s", self._path, why)
+        self.lost += 1
 
     def _append(self, file: int, line: bytes) -> None:
         data = b"\n" + line if self._torn else line
@@ -141,6 +153,12 @@ def _path(directory: str | os.PathLike[str]) -> Path:
 def _lines_of(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         yield from file
+
+
+def _opened(path: Path) -> int:
+    """Opens a ledger that another process may have begun; its directory is made if necessary."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def _ends_within_a_line(file: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.errors import PreflightError
 
-__all__ = ["explained", "explained_by_path"]
+__all__ = ["explained", "explained_by_path", "explanation", "named"]
 
 #: What else to do than to choose another directory.
 _REMEDIES: Final = {
@@ -39,7 +39,7 @@ def explained(directory: Path, field: str) -> Iterator[None]:
         raise
     # (`filelock` raises NotImplementedError for ENOSYS.)
     except (OSError, NotImplementedError) as error:
-        raise _explanation(error, directory, field) from error
+        raise explanation(error, directory, field) from error
 
 
 @contextlib.contextmanager
@@ -61,13 +61,32 @@ def explained_by_path(directories: Mapping[str, Path]) -> Iterator[None]:
             path = Path(error.filename)
             for field, directory in directories.items():
                 if path.is_relative_to(directory):
-                    raise _explanation(error, directory, field, path=path) from error
+                    raise explanation(error, directory, field, path=path) from error
         raise
 
 
-def _explanation(
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Adds a file's name to errors of its writes: the system knows a descriptor only."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def explanation(
     error: OSError | NotImplementedError, directory: Path, field: str, path: Path | None = None
 ) -> PreflightError:
+    """Returns the error that says which directory cannot be used, why, and what to do.
+
+    Args:
+      error: The system's error, or that of `filelock`.
+      directory: The directory.
+      field: The variable or argument that sets it.
+      path: The file, if it is known.
+    """
     number = error.errno if isinstance(error, OSError) else errno.ENOSYS
     reason = os.strerror(number or errno.EIO)
     if number in NO_LOCKS:

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ __all__ = [
     "container_key",
     "identity_of",
     "identity_of_child",
+    "place_name",
     "signal_process",
 ]
 
@@ -171,6 +173,13 @@ def container_key() -> str:
     if namespace in ("", _FIRST_NAMESPACE):
         return ""
     return hashlib.sha256(f"{_boot_id()} {namespace}".encode()).hexdigest()[:8]
+
+
+def place_name() -> str:
+    """Returns the name of this machine, and the key of this container, as a part of file names."""
+    host = re.sub(r"[^A-Za-z0-9.]+", "-", platform.node()).strip("-.")[:64] or "unnamed"
+    key = container_key()
+    return f"{host}-{key}" if key else host
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:

@@ -11,6 +11,7 @@ takes a third of a second to import.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import stat
 import tomllib
@@ -46,6 +47,7 @@ from shared_pathways_service.runtime.user_directories import (
 __all__ = ["Settings", "private_directory"]
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_DENIED = (errno.EACCES, errno.EPERM)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,16 +170,30 @@ def private_directory(path: Path, field: str) -> Path:
         status = path.lstat()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InvalidRequestError(field, str(path), f"a directory ({reason})") from error
+        raise InvalidRequestError(
+            field,
+            str(path),
+            f"a directory ({reason})",
+            hint=_elsewhere(field) if os.geteuid() == 0 and error.errno in _DENIED else "",
+        ) from error
     if not stat.S_ISDIR(status.st_mode):
         raise InvalidRequestError(field, str(path), "a directory, not a link to one")
     if status.st_uid != os.geteuid():
-        raise _open_to_others(
-            path, f"belongs to user {status.st_uid}", f"set {field} to another directory"
-        )
+        raise _open_to_others(path, f"belongs to user {status.st_uid}", _elsewhere(field))
     if status.st_mode & _OTHERS:
         raise _open_to_others(path, "can be accessed by other users", f"chmod 700 {path}")
     return path
+
+
+def _elsewhere(field: str) -> str:
+    """Returns what to do about a directory of another user."""
+    hint = f"set {field} to another directory"
+    if os.geteuid() == 0:
+        hint += (
+            ", such as a local one, or run as its user: a file system of a network may take root "
+            "for another user (`root_squash`)"
+        )
+    return hint
 
 
 def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:

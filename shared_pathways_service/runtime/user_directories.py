@@ -214,5 +214,7 @@ def _in_home(usual: Callable[[str], Path]) -> Path | None:
 
 def _can_write(path: Path) -> bool:
     """Whether a directory can be written, or created if it does not exist."""
-    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    # (Not `Path.exists`, which raises an error in a directory that this user may not enter, as of
+    # a home on a server that takes root for another user.)
+    there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
     return os.access(there, os.W_OK | os.X_OK)

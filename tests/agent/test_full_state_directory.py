@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.small_disk import IS_POSSIBLE, fill, small_disk
 from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.events import Event
 from tests.agent.support import Bench, eventually, serve
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="only root can mount a small file system"
-)
+pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="only root can mount a small file system")
 
 #: Pages of the small file system: room for a journal and a log, but not for more.
 _SIZE = 64 << 10
@@ -28,21 +23,8 @@ _SIZE = 64 << 10
 @pytest.fixture
 def small() -> Iterator[Path]:
     """A directory on a small file system of its own."""
-    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
-        options = f"size={_SIZE},nr_inodes=32,mode=700"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "sps-test", directory], check=True)
-        try:
-            yield Path(directory)
-        finally:
-            # (A process of the agent may end a moment later.)
-            subprocess.run(["umount", "--lazy", directory], check=True)
-
-
-def fill(directory: Path) -> None:
-    """Takes all space that is left."""
-    with contextlib.suppress(OSError), (directory / "fill").open("ab", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
+    with small_disk(_SIZE, files=32) as directory:
+        yield directory
 
 
 def fill_with_files(directory: Path) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.small_disk import IS_POSSIBLE, small_disk
 from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, Ledger, read_ledger
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import TrainingStep
 
@@ -224,8 +225,19 @@ def test_a_full_disk_is_reported_once_and_ends_nothing(
             ledger(event(step, "slice.down"))
     assert ledger.lost == 5
     [record] = caplog.records
-    assert LEDGER_NAME in record.getMessage()
-    assert os.strerror(errno.ENOSPC) in record.getMessage()
+    assert record.getMessage() == (
+        f"{tmp_path / LEDGER_NAME} is not complete: cannot write in {tmp_path}: "
+        "No space left on device; free space there, or set directory= to another directory"
+    )
+
+
+@pytest.mark.skipif(not IS_POSSIBLE, reason="only root can mount a small file system")
+def test_a_disk_without_room_for_the_ledger_is_named_with_what_to_do() -> None:
+    # (It has room for itself only.)
+    with small_disk(64 << 10, files=1) as disk, pytest.raises(PreflightError) as caught:
+        Ledger(disk / "run")
+    assert caught.value.message == f"cannot write in {disk / 'run'}: No space left on device"
+    assert caught.value.hint == "free space there, or set directory= to another directory"
 
 
 def test_a_line_that_was_written_in_part_costs_no_other(
@@ -297,7 +309,9 @@ def test_nothing_can_be_appended_in_a_store(directory: str) -> None:
 
 def test_an_unopenable_ledger_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / LEDGER_NAME).mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(PreflightError) as caught:
         Ledger(tmp_path)
+    assert caught.value.message == f"cannot write in {tmp_path}: Is a directory"
+    assert caught.value.hint == "set directory= to another directory"
     with pytest.raises(FileNotFoundError):
         read_ledger(tmp_path / "nowhere")

@@ -286,8 +286,10 @@ def test_directory_open_to_others_or_of_others_or_linked_is_refused(tmp_path: Pa
 def test_another_users_directory_is_refused(tmp_path: Path) -> None:
     foreign = private_directory(tmp_path / "foreign", "SPS_RUNTIME_DIR")
     os.chown(foreign, 65534, 65534)
-    with pytest.raises(AccessDenied, match="belongs to user 65534"):
+    with pytest.raises(AccessDenied, match="belongs to user 65534") as caught:
         private_directory(foreign, "SPS_RUNTIME_DIR")
+    assert "set SPS_RUNTIME_DIR to another directory, such as a local one" in caught.value.hint
+    assert "root_squash" in caught.value.hint
 
 
 def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Self
 
 import jax
@@ -31,7 +32,7 @@ from shared_pathways_service.elastic.checkpoints.files import (
 from shared_pathways_service.elastic.checkpoints.lock import DirectoryLock
 from shared_pathways_service.elastic.checkpoints.retention import expendable
 from shared_pathways_service.elastic.checkpoints.saves import Save, check_state
-from shared_pathways_service.elastic.errors import first_line
+from shared_pathways_service.elastic.errors import failure_of_files, first_line, is_full
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.events import Event, rfc3339
@@ -43,11 +44,14 @@ from shared_pathways_service.events.training import (
     CheckpointSaved,
 )
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.runtime.file_failures import explained
 
 __all__ = ["Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
+#: The arguments, of this class and of the manager, that set the directory.
+_SETTING: Final = "directory= or checkpoint_directory="
 #: Characters of a reason: TensorStore's are pages long.
 _LINE: Final = 300
 
@@ -69,6 +73,7 @@ class Checkpoints:
 
     Raises:
       CheckpointsBusy: Another program saves there.
+      PreflightError: The directory cannot be written, as on a full disk.
     """
 
     def __init__(
@@ -90,8 +95,11 @@ class Checkpoints:
         store = self._folder.store
         check_bool("checksums", checksums)
         self._on_event = on_event
-        store.make()
-        self._lock = DirectoryLock(store.url) if store.is_local else None
+        self._lock = None
+        if store.is_local:
+            with explained(Path(store.url), _SETTING):
+                store.make()
+                self._lock = DirectoryLock(store.url)
         self._arrays = Arrays(store, checksums=checksums)
         #: Steps of committed checkpoints, as far as this program knows.
         self._steps: set[int] = set()
@@ -245,7 +253,7 @@ class Checkpoints:
         found = self._folder.survey()
         if not writing:  # otherwise our own thread may be deleting
             for step in found.half_deleted:
-                self._folder.delete(step)
+                self._delete(step)
         self._steps &= set(found.steps)
         for step, files in found.steps.items():
             if step in writing or step in self._steps:
@@ -255,7 +263,7 @@ class Checkpoints:
                 self._steps.add(step)
                 self._emit(CheckpointKept(step=step, path=info.path))
             else:
-                self._quarantine(info)
+                self._quarantine_if_possible(info)
 
     def _restore(self, step: int, like: Tree) -> tuple[Tree, Progress] | None:
         """Reads a committed checkpoint; None: it is damaged, and was moved aside."""
@@ -269,7 +277,8 @@ class Checkpoints:
                 return opened.read(like), opened.progress
         except DamagedError as error:
             info = self._folder.info(step)
-            self._quarantine(dataclasses.replace(info, state="damaged", reason=str(error)))
+            info = dataclasses.replace(info, state="damaged", reason=str(error))
+            self._quarantine_if_possible(info)
             return None
 
     def _quarantine(self, info: CheckpointInfo) -> None:
@@ -280,6 +289,15 @@ class Checkpoints:
                 step=info.step, reason=info.reason, path=info.path, moved_to=target
             )
         )
+
+    def _quarantine_if_possible(self, info: CheckpointInfo) -> None:
+        """Moves a checkpoint aside; on a full disk it stays, but is not used."""
+        try:
+            self._quarantine(info)
+        except OSError as error:
+            self._steps.discard(info.step)
+            why = self._file_failure(error) or error
+            _log.warning("%s (%s) cannot be moved aside: %s", info.path, info.reason, why)
 
     def _finish(self, save: Save, arrays: Arrays) -> None:
         step = save.progress.step
@@ -298,6 +316,9 @@ class Checkpoints:
             self._steps.add(step)
         except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
             self._failed(save, error)
+            if is_full(error) and save.given_up is None:
+                # What there is of it would take the room of the next one.
+                self._delete(step)
             return
         finally:
             save.fetched.set()
@@ -334,14 +355,23 @@ class Checkpoints:
     def _delete_old(self) -> None:
         for step in expendable(self._steps, keep=self._keep, keep_period=self._keep_period):
             self._steps.discard(step)
-            try:
-                self._folder.delete(step)
-            except Exception:  # noqa: BLE001 - a full or absent disk; what was saved is saved
-                _log.exception("checkpoint %d could not be deleted", step)
+            self._delete(step)
+
+    def _delete(self, step: int) -> None:
+        try:
+            self._folder.delete(step)
+        except Exception as error:  # noqa: BLE001 - a bad or absent disk; what was saved is saved
+            why = self._file_failure(error) or first_line(error)
+            _log.warning("checkpoint %d cannot be deleted: %s", step, why)
+
+    def _file_failure(self, error: BaseException) -> str:
+        """Returns what an error of files of the directory says; empty: it is another error."""
+        store = self._folder.store
+        return failure_of_files(error, Path(store.url), _SETTING) if store.is_local else ""
 
     def _failed(self, save: Save, error: BaseException) -> None:
         if save.given_up is None:
-            reason = first_line(error)[:_LINE]
+            reason = self._file_failure(error) or first_line(error)[:_LINE]
             self._emit(CheckpointFailed(step=save.progress.step, reason=reason))
 
     def _emit(self, event: Event) -> None:

@@ -64,9 +64,11 @@ class CheckpointsBusy(CheckpointError):  # noqa: N818
 
     Attributes:
       pid: Its process, if known.
+      host: The machine of that process, if known.
     """
 
     pid: int | None = None
+    host: str | None = None
 
 
 def mismatch_of(step: int, differences: Sequence[str]) -> CheckpointMismatch:

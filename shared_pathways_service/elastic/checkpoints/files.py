@@ -12,6 +12,7 @@ Works without Orbax, and reads no arrays. A directory DIR, local or in an object
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -224,7 +225,10 @@ class Folder:
 
     def delete(self, step: int) -> None:
         """Deletes a checkpoint; an interrupted deletion never leaves one that looks complete."""
-        self.store.write_text(f"{step}/{_DELETING}", "what is left here is no checkpoint\n")
+        # (On a full disk there may be no room for the mark: then an interruption leaves one that is
+        # not finished.)
+        with contextlib.suppress(OSError):
+            self.store.write_text(f"{step}/{_DELETING}", "what is left here is no checkpoint\n")
         self.store.remove(f"{step}/{COMMIT_FILE}")
         self.store.remove_tree(str(step))
 

@@ -20,6 +20,9 @@ __all__ = ["ProgressArgs", "saving_handler"]
 
 _COMMIT_FILE: Final = ocp.options.AtomicityOptions(mode=ocp.options.AtomicityMode.COMMIT_FILE)
 
+#: Otherwise a save whose directories cannot be made, as on a full disk, waits for them for minutes.
+_ASYNC: Final = ocp.options.AsyncOptions(create_directories_asynchronously=False)
+
 
 class _ProgressHandler(ocp.CheckpointHandler):  # type: ignore[misc]  # orbax is not typed
     """Writes the item after all others, and before the commit."""
@@ -62,7 +65,10 @@ def saving_handler(*, checksums: bool) -> ocp.AsyncCheckpointer:
     return ocp.AsyncCheckpointer(
         ocp.CompositeCheckpointHandler(
             handler_registry=registry,
-            composite_options=ocp.CompositeOptions(atomicity_options=_COMMIT_FILE),
+            composite_options=ocp.CompositeOptions(
+                atomicity_options=_COMMIT_FILE, async_options=_ASYNC
+            ),
         ),
         atomicity_options=_COMMIT_FILE,
+        async_options=_ASYNC,
     )

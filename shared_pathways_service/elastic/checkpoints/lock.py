@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import platform
 import weakref
 from pathlib import Path
 from typing import Final
@@ -17,28 +19,44 @@ __all__ = ["DirectoryLock"]
 _log = logging.getLogger(__name__)
 
 _LOCK: Final = ".lock"
+#: More than a process id and the name of a machine have.
+_HOLDER_BYTES: Final = 512
 
 
 class DirectoryLock:
-    """Locks a directory against a second program that saves; raises CheckpointsBusy."""
+    """Locks a directory against a second program that saves.
+
+    Raises:
+      CheckpointsBusy: Another program saves there, on this machine or another.
+      OSError: The lock cannot be written, as on a full disk.
+    """
 
     def __init__(self, directory: str) -> None:
         self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self._lock(directory)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()} {platform.node()}\n".encode(), 0)
+            undo.pop_all()
+        _HELD.add(self)
+
+    def close(self) -> None:
+        """Unlocks the directory."""
+        _HELD.discard(self)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            # (What a network's file system reports late is of the holder's name only.)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _lock(self, directory: str) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
-            self.close()
-            pid = int(text) if text.isdecimal() else None
-            who = "this program itself" if pid == os.getpid() else f"process {pid or '?'}"
-            raise CheckpointsBusy(
-                f"{who} saves checkpoints into {directory}",
-                pid=pid,
-                hint="give each run a separate directory, or end the other program first",
-            ) from None
+            raise self._busy(directory) from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
-                self.close()
                 raise
             # (Such as Lustre without its mount option `flock`. Checkpoints must be there.)
             _log.warning(
@@ -46,15 +64,25 @@ class DirectoryLock:
                 directory,
                 error.strerror,
             )
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        _HELD.add(self)
 
-    def close(self) -> None:
-        """Unlocks the directory."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+    def _busy(self, directory: str) -> CheckpointsBusy:
+        # (The holder's name is empty in files of earlier releases.)
+        text = os.pread(self._descriptor, _HOLDER_BYTES, 0).decode(errors="replace")
+        pid, _, host = text.strip().partition(" ")
+        who = f"process {pid if pid.isdecimal() else '?'}" + (f" on {host}" if host else "")
+        # (A process elsewhere may have the same id.)
+        if any(os.path.sameopenfile(self._descriptor, held.fileno()) for held in list(_HELD)):
+            who = "this program itself"
+        return CheckpointsBusy(
+            f"{who} saves checkpoints into {directory}",
+            pid=int(pid) if pid.isdecimal() else None,
+            host=host or None,
+            hint="give each run a separate directory, or end the other program first",
+        )
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the lock's file."""
+        return self._descriptor
 
 
 _HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
@@ -63,6 +91,7 @@ _HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
 def _let_go() -> None:
     for lock in list(_HELD):
         lock.close()
+    _HELD.clear()
 
 
 # A child that is forked without exec would keep them locked after our end.

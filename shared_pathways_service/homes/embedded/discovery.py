@@ -36,6 +36,7 @@ from shared_pathways_service.runtime.embedded.state_file import (
 )
 from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.inherited_signals import RESETTABLE_SIGNALS
+from shared_pathways_service.runtime.processes import place_name
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.runtime.standard_streams import reserve_descriptors
 
@@ -256,7 +257,8 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
       ServiceNotReady: The service ended instead.
     """
     logs = private_directory(settings.state_dir, "SPS_STATE_DIR") / "logs"
-    log = logs / "start.log"
+    # (Machines that share the directory each have their own.)
+    log = logs / f"start-{place_name()}.log"
     with explained(settings.state_dir, "SPS_STATE_DIR"):
         logs.mkdir(mode=0o700, exist_ok=True)
         log.touch(mode=0o600)

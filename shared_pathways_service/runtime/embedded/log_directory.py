@@ -1,8 +1,15 @@
-"""Manages logs of the embedded service: one directory per start, limited in number and size."""
+"""Manages logs of the embedded service: one directory per start, limited in number and size.
+
+Several machines may share the parent directory, and one machine may have several services. What one
+that may still run writes is not removed by the others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
+import math
 import os
 import shutil
 import time
@@ -11,7 +18,9 @@ from typing import BinaryIO
 
 from shared_pathways_service import constants
 from shared_pathways_service.events import Event
+from shared_pathways_service.runtime.file_failures import named
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.processes import Identity, Life, identity_of, place_name
 
 __all__ = ["ServiceLogs", "cut_log", "open_log", "tail_of"]
 
@@ -19,7 +28,12 @@ __all__ = ["ServiceLogs", "cut_log", "open_log", "tail_of"]
 STARTS_KEPT = 10
 PROXIES_KEPT = 50
 FILE_LIMIT = 16 << 20
+#: Seconds after which logs of another machine are old, as a running service touches its directory.
+SILENT_KEPT_S = 3 * 86_400.0
+TOUCH_INTERVAL_S = 3600.0
 
+#: The file that names the process whose logs these are.
+_OWNER = "service.json"
 #: The usual maximum length of a line.
 _LINE_BYTES = 400
 
@@ -29,18 +43,36 @@ class ServiceLogs:
 
     def __init__(self, state_dir: Path) -> None:
         stamp = time.strftime("service-%Y%m%d-%H%M%S", time.gmtime())
-        self.directory = state_dir / "logs" / f"{stamp}-{os.getpid()}"
+        self.directory = state_dir / "logs" / f"{stamp}-{place_name()}-{os.getpid()}"
 
     def create(self) -> None:
         """Creates the directory of this start, and removes those of old starts."""
         parent = self.directory.parent
         parent.mkdir(mode=0o700, exist_ok=True)
-        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._make_own()
         others = [path for path in parent.glob("service-*") if path != self.directory]
+        lives = {path: _owner_life(path) for path in others}
+        ended = [path for path in others if lives[path] is Life.ENDED]
         # Starts "of the future" are from before the clock was set back, and go first.
-        others.sort(key=lambda path: (path < self.directory, path))
-        for old in others[: -(STARTS_KEPT - 1)]:
+        ended.sort(key=lambda path: (path < self.directory, path))
+        # (The clock is that of the file system, as clocks of machines differ.)
+        limit = self.directory.stat().st_mtime - SILENT_KEPT_S
+        silent = [p for p in others if lives[p] is Life.UNKNOWN and _touched(p) < limit]
+        for old in [*ended[: -(STARTS_KEPT - 1)], *silent]:
             shutil.rmtree(old, ignore_errors=True)
+
+    def _make_own(self) -> None:
+        """Makes the directory, under another name if one of another machine has the same."""
+        first = self.directory
+        for number in itertools.count(2):
+            try:
+                self.directory.mkdir(mode=0o700)
+                break
+            except FileExistsError:
+                self.directory = first.with_name(f"{first.name}-{number}")
+        owner = self.directory / _OWNER
+        with named(owner), open_log(owner) as file:
+            file.write(json.dumps(identity_of().to_json()).encode())
 
     def path(self, name: str) -> Path:
         """Returns the log of a process; a restarted process appends to the same file."""
@@ -68,6 +100,7 @@ class ServiceLogs:
         try:
             self._drop_old()
             self._cut_long()
+            self._touch()
         except OSError as error:
             # A full disk must not end tenants' work.
             glog("W", f"the logs cannot be truncated: {error}")
@@ -76,12 +109,35 @@ class ServiceLogs:
         for path in self.directory.glob("*.log"):
             cut_log(path)
 
+    def _touch(self) -> None:
+        """Shows to other machines that this service runs."""
+        if time.time() - self.directory.stat().st_mtime >= TOUCH_INTERVAL_S:
+            os.utime(self.directory)
+
     def _drop_old(self) -> None:
         # (Also of standbys: each has a number, and one that ends at once is restarted forever.)
         for pattern in ("proxy-*", "standby-*"):
             by_age = sorted(self.directory.glob(pattern), key=lambda p: p.stat().st_mtime)
             for path in by_age[:-PROXIES_KEPT]:
                 path.unlink(missing_ok=True)
+
+
+def _owner_life(directory: Path) -> Life:
+    """Returns what can be said of the service that a directory of logs belongs to.
+
+    (Nothing, if it is of an earlier release, or is just being created.)
+    """
+    try:
+        return Identity.from_json(json.loads((directory / _OWNER).read_bytes())).life()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Life.UNKNOWN
+
+
+def _touched(directory: Path) -> float:
+    try:
+        return directory.stat().st_mtime
+    except OSError:
+        return math.inf  # others have just removed it
 
 
 def cut_log(path: Path, keep: int | None = None) -> None:

@@ -18,6 +18,7 @@ from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
+from shared_pathways_service.runtime.file_failures import named
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life, signal_process
 
@@ -96,7 +97,7 @@ def write_private(path: Path, data: bytes) -> None:
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with named(path), os.fdopen(descriptor, "wb") as file:
         file.write(data)
     new.replace(path)
 

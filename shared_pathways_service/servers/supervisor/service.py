@@ -182,9 +182,6 @@ class SupervisorService(pb_grpc.SupervisorServicer):
                 "name", job.name, "a name that is not in use", message=str(error)
             )
             await abort(context, taken, grpc.StatusCode.ALREADY_EXISTS)
-        except OSError as error:
-            failed = ServiceNotReady(f"the job cannot be written: {error}")
-            await abort(context, failed)
         return pb.SubmitJobResponse(name=job.name)
 
     async def CancelJob(  # noqa: N802

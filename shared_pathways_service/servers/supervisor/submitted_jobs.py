@@ -10,6 +10,7 @@ import platform
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from filelock import Timeout
 
@@ -30,6 +31,7 @@ from shared_pathways_service.runtime.embedded.job_files import (
     Replaced,
 )
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.file_failures import explained, explanation
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
@@ -116,7 +118,14 @@ class SubmittedJobs:
           NameTaken: An active job, or a connection, has its name.
           CapacityError: There are too many active jobs.
           ServiceNotReady: The service is ending.
+          PreflightError: Its files cannot be written.
         """
+        with explained(self._settings.state_dir, "SPS_STATE_DIR"):
+            self._submit(request)
+        self._files.forget_old()
+        self._report(JobSubmitted(tenant=request.name))
+
+    def _submit(self, request: JobRequest) -> None:
         for kind in request.session.tenant.type_names:
             if kind not in self._types:
                 raise InvalidRequestError(
@@ -154,8 +163,6 @@ class SubmittedJobs:
             ) from None
         if not is_begun:
             raise ServiceNotReady("the service is ending", hint="start a new service")
-        self._files.forget_old()
-        self._report(JobSubmitted(tenant=record.name))
 
     async def cancel(self, name: str) -> bool:
         """Ends a job; returns once it has ended, and whether there was an active one."""
@@ -311,7 +318,7 @@ class SubmittedJobs:
                 environment=self._environment(),
             )
         except OSError as error:
-            reason = f"its runner could not be started: {error}"
+            reason = f"its runner could not be started: {self._words_of(error)}"
             return NextStep(state="failed", reason=reason, exit_code=None)
         job.runner = runner
         self._change(job, runner=runner.identity)
@@ -320,6 +327,13 @@ class SubmittedJobs:
         end = await runner.run(reports, lambda: self._note_start(job))
         job.runner = None
         return after_attempt(end, attempt=job.record.attempt, retries=job.record.retries)
+
+    def _words_of(self, error: OSError) -> str:
+        state_dir = self._settings.state_dir
+        if error.filename is None or not Path(error.filename).is_relative_to(state_dir):
+            return str(error)
+        found = explanation(error, state_dir, "SPS_STATE_DIR")
+        return f"{found.message}; {found.hint}"
 
     def _environment(self) -> Mapping[str, str]:
         """Returns the variables of a runner, which uses this service."""

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from stress.file_faults import ROLES, faults_of
+from stress.file_faults.__main__ import ROLES, faults_of
 
 
 @pytest.mark.parametrize(
     ("role", "number", "step"),
     [
         ("client", errno.EROFS, 1),
-        ("agent", errno.ENOSPC, 4),
-        ("agent", errno.EIO, 5),
-        ("service", errno.ENOSPC, 5),
-        ("sockets", errno.EDQUOT, 4),
+        ("agent", errno.ENOSPC, 9),
+        ("agent", errno.EIO, 13),
+        ("service", errno.ENOSPC, 13),
+        ("sockets", errno.EDQUOT, 13),
+        ("jobs", errno.ENOSPC, 13),
+        ("elastic", errno.ENOSPC, 29),
     ],
 )
 def test_some_operation_and_all_after_it_fail(

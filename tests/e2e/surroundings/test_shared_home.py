@@ -19,6 +19,7 @@ from harness.processes import DEADLINE_S, REPOSITORY
 from harness.programs import program
 from shared_pathways_service.agent.journal import SILENT_AGE_S
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.log_directory import STARTS_KEPT
 from shared_pathways_service.runtime.settings import Settings
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="this user may not make namespaces")
@@ -167,3 +168,69 @@ def test_a_job_of_a_machine_that_is_gone_is_cancelled_once_it_was_silent(
     (tmp_path / "end").touch()
     wait_until("its end", lambda: record_of("fit").is_ended)
     assert (tmp_path / "starts").read_text() == "here\nthere\n"
+
+
+SAVES = """
+import os
+import jax
+jax.config.update("jax_platforms", "cpu")
+from shared_pathways_service.elastic import Checkpoints, CheckpointsBusy
+try:
+    with Checkpoints(os.environ["TEST_DIRECTORY"]):
+        say("saves", pid=os.getpid())
+        wait_for("end")
+except CheckpointsBusy as error:
+    say("refused", message=error.message, pid=error.pid, host=error.host)
+"""
+
+
+def test_who_saves_checkpoints_is_named_with_its_machine(
+    here: Machine, there: Machine, tmp_path: Path
+) -> None:
+    place = {"TEST_DIRECTORY": str(tmp_path / "checkpoints")}
+    with (
+        program(SAVES, env=place, prefix=here.prefix()) as one,
+        program(SAVES, env=place, prefix=there.prefix()) as other,
+    ):
+        # (Either may be the first.)
+        wait_until("an answer of both", lambda: one.has_said and other.has_said)
+        first, second, host = (one, other, "here")
+        if not (tmp_path / "checkpoints" / ".lock").read_text().endswith("here\n"):
+            first, second, host = (other, one, "there")
+        pid = first.expect("saves")["pid"]
+        refused = second.expect("refused")
+        assert (refused["pid"], refused["host"]) == (pid, host)
+        assert refused["message"] == (
+            f"process {pid} on {host} saves checkpoints into {tmp_path / 'checkpoints'}"
+        )
+        first.tell("end")
+        assert (first.wait(), second.wait()) == (0, 0)
+
+
+#: Each is a start of a service that ends at once.
+STARTS = """
+import sys
+from pathlib import Path
+from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs
+ServiceLogs(Path(sys.argv[1])).create()
+"""
+
+
+def test_starts_on_one_machine_remove_no_logs_of_a_service_that_runs_on_another(
+    here: Machine, there: Machine
+) -> None:
+    logs = Settings.load().state_dir / "logs"
+    with program(HOLDS, prefix=here.prefix()) as holding:
+        holding.expect("runs")
+        [of_here] = logs.glob("service-*")
+        assert "-here-" in of_here.name
+        for _ in range(STARTS_KEPT + 2):
+            subprocess.run(
+                [*there.prefix(), sys.executable, "-c", STARTS, str(logs.parent)], check=True
+            )
+        of_there = list(logs.glob("service-*-there-*"))
+        assert len(of_there) == STARTS_KEPT
+        assert len(list(logs.glob("service-*"))) == STARTS_KEPT + 1
+        assert "ready" in (of_here / "rm.log").read_text()
+        holding.tell("go on")
+        assert holding.expect("computed")["value"] == 6.0

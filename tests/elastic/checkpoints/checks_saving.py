@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import platform
+import resource
 import threading
+from pathlib import Path
 from unittest import mock
 
 import jax
@@ -15,7 +20,7 @@ from shared_pathways_service.elastic.checkpoints import item
 from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
 from shared_pathways_service.elastic.checkpoints.errors import CheckpointsBusy
 from shared_pathways_service.elastic.progress import Progress
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from tests.elastic.checkpoints.states import (
     Told,
     assert_restores,
@@ -31,11 +36,18 @@ from tests.elastic.checkpoints.states import (
 def a_failing_save(directory: str) -> None:
     told = Told()
     with Checkpoints(directory, on_event=told.append) as checkpoints:
-        with mock.patch.object(item, "write_manifest", side_effect=OSError(28, "No room")):
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with mock.patch.object(item, "write_manifest", side_effect=full):
             checkpoints.save(state_of(1), progress_of(1))
             assert checkpoints.wait()
         failed = told.only("checkpoint.failed")
-        assert (failed.step, failed.reason) == (1, "[Errno 28] No room")
+        assert failed.step == 1
+        assert failed.reason == (
+            f"cannot write in {directory}: No space left on device; free space there, or set "
+            "directory= or checkpoint_directory= to another directory"
+        )
+        # What there was of it does not take the room of the next one.
+        assert not (Path(directory) / "1").exists()
         assert checkpoints.latest_step is None
         # The next period saves anew, and so does the same step after a rewind.
         checkpoints.save(state_of(2), progress_of(2))
@@ -99,9 +111,41 @@ def a_directory_has_one_writer(directory: str) -> None:
     with Checkpoints(directory):
         with pytest.raises(CheckpointsBusy) as caught:
             Checkpoints(directory)
-        assert caught.value.pid == os.getpid()
+        assert caught.value.message.startswith("this program itself saves checkpoints into ")
+        assert (caught.value.pid, caught.value.host) == (os.getpid(), platform.node())
     with Checkpoints(directory):
         pass
+
+
+@check
+def a_directory_that_cannot_be_written_is_named_with_what_to_do(directory: str) -> None:
+    opened = len([*Path("/dev/fd").iterdir()])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(PreflightError) as caught:
+            Checkpoints(directory)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.message == f"cannot write in {directory}: File too large"
+    assert caught.value.hint == (
+        "raise the limit of file sizes (`ulimit -f`), or set directory= or checkpoint_directory= "
+        "to another directory"
+    )
+    assert len([*Path("/dev/fd").iterdir()]) == opened
+    with Checkpoints(directory):
+        pass
+
+
+@check
+def a_lock_of_an_earlier_release_names_its_process(directory: str) -> None:
+    lock = Path(directory) / ".lock"
+    lock.write_text("123\n")
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointsBusy, match="process 123 saves") as caught:
+            Checkpoints(directory)
+    assert (caught.value.pid, caught.value.host) == (123, None)
 
 
 @check

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from shared_pathways_service.runtime.embedded import log_directory as logs_modul
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.processes import Identity, identity_of, place_name
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
@@ -205,6 +208,17 @@ class TestEndings:
         assert reason_of(None, "") == "it could not be started"
 
 
+#: Owners of logs: a service that has ended, and one that cannot be seen from here.
+ENDED = Identity(pid=1, start="")
+ELSEWHERE = Identity(pid=1, start="another-boot/1", machine="0123@there", namespace="pid:[1]")
+
+
+def started(parent: Path, name: str, owner: Identity) -> None:
+    """Makes the directory of logs of a service's start."""
+    (parent / name).mkdir()
+    (parent / name / "service.json").write_text(json.dumps(owner.to_json()))
+
+
 class TestLogs:
     def test_tail_has_whole_lines_only(self, tmp_path: Path) -> None:
         path = tmp_path / "log"
@@ -222,7 +236,7 @@ class TestLogs:
         parent = tmp_path / "logs"
         parent.mkdir()
         for number in range(30):
-            (parent / f"service-2020{number:02}").mkdir()
+            started(parent, f"service-2020{number:02}", ENDED)
         logs = ServiceLogs(tmp_path)
         logs.create()
         kept = sorted(path.name for path in parent.iterdir())
@@ -243,15 +257,65 @@ class TestLogs:
         parent = tmp_path / "logs"
         parent.mkdir()
         for number in range(logs_module.STARTS_KEPT + 2):
-            (parent / f"service-2099{number:02}").mkdir()
+            started(parent, f"service-2099{number:02}", ENDED)
         # The start before this one, with the same clock.
-        (parent / "service-202001").mkdir()
+        started(parent, "service-202001", ENDED)
         logs = ServiceLogs(tmp_path)
         logs.create()
         kept = sorted(path.name for path in parent.iterdir())
         assert len(kept) == logs_module.STARTS_KEPT
         assert kept[:2] == ["service-202001", logs.directory.name]
         assert kept[-1] == f"service-2099{logs_module.STARTS_KEPT + 1:02}"
+
+    def test_logs_of_services_that_may_run_are_kept(self, tmp_path: Path) -> None:
+        parent = tmp_path / "logs"
+        parent.mkdir()
+        started(parent, "service-201901-here", identity_of())
+        started(parent, "service-201902-there", ELSEWHERE)
+        # (Earlier releases did not note whose they are.)
+        (parent / "service-201903").mkdir()
+        for number in range(30):
+            started(parent, f"service-2020{number:02}", ENDED)
+        ServiceLogs(tmp_path).create()
+        kept = sorted(path.name for path in parent.iterdir())
+        assert kept[:3] == ["service-201901-here", "service-201902-there", "service-201903"]
+        assert len(kept) == logs_module.STARTS_KEPT + 3
+
+    def test_logs_of_another_machine_are_removed_after_days_of_silence(
+        self, tmp_path: Path
+    ) -> None:
+        parent = tmp_path / "logs"
+        parent.mkdir()
+        now = time.time()
+        for name, owner, age_s in (
+            ("service-201901-there", ELSEWHERE, logs_module.SILENT_KEPT_S + 60.0),
+            ("service-201902-there", ELSEWHERE, logs_module.SILENT_KEPT_S - 60.0),
+            ("service-201903-here", identity_of(), 10 * logs_module.SILENT_KEPT_S),
+        ):
+            started(parent, name, owner)
+            os.utime(parent / name, (now - age_s, now - age_s))
+        logs = ServiceLogs(tmp_path)
+        logs.create()
+        kept = sorted(path.name for path in parent.iterdir())
+        assert kept == ["service-201902-there", "service-201903-here", logs.directory.name]
+
+    def test_a_service_that_runs_is_not_silent(self, tmp_path: Path) -> None:
+        logs = ServiceLogs(tmp_path)
+        logs.create()
+        before = time.time() - logs_module.TOUCH_INTERVAL_S
+        os.utime(logs.directory, (before, before))
+        logs.keep_small()
+        assert logs.directory.stat().st_mtime > before + 1.0
+
+    def test_equal_process_ids_on_machines_of_one_name_share_no_logs(self, tmp_path: Path) -> None:
+        one, other = ServiceLogs(tmp_path), ServiceLogs(tmp_path)
+        other.directory = one.directory
+        one.create()
+        other.create()
+        assert place_name() in one.directory.name
+        assert other.directory.name == f"{one.directory.name}-2"
+        one.path("rm").write_text("its own")
+        assert not other.path("rm").exists()
 
     def test_logs_of_standbys_are_few_and_a_file_that_cannot_be_cut_ends_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

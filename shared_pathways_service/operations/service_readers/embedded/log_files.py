@@ -63,11 +63,13 @@ def find_logs(
 
 def _log_of_proxy(settings: Settings, state: ServiceState | None, name: str) -> LogFile:
     logs = settings.state_dir / "logs"
-    starts = sorted(logs.glob("service-*"), key=_age) if logs.is_dir() else []
+    live = None if state is None else Path(state.log_dir)
+    # Those of the running service first: others may be of machines that share the directory.
+    starts = sorted(logs.glob("service-*"), key=lambda path: (path != live, _age(path)))
     for directory in starts:
         path = directory / f"proxy-{name}.log"
         if path.exists():
-            is_live = state is not None and Path(state.log_dir) == directory
+            is_live = directory == live
             return LogFile(path=path, writer=_process_of(settings, name) if is_live else None)
     raise ServiceNotFound(
         f"there is no log of the connection {name}",
@@ -85,4 +87,7 @@ def _process_of(settings: Settings, name: str) -> Identity | None:
 
 
 def _age(directory: Path) -> float:
-    return -directory.stat().st_mtime
+    try:
+        return -directory.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0  # a service has just removed it

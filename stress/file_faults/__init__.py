@@ -1,0 +1,1 @@
+"""Each file operation of clients, agents, services and training fails once."""
