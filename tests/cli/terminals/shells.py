@@ -126,7 +126,11 @@ DIALECTS = {
         echoes=True,
     ),
     "dash": Dialect(
-        command=["dash", "-i"], stopped="Stopped", ended=_AS_BASH, ends_background=False
+        command=["dash", "-i"],
+        stopped="Stopped",
+        ended=_AS_BASH,
+        knows_after_wait=False,
+        ends_background=False,
     ),
 }
 _EXCEPTIONS = "shells_without_it"
