@@ -79,14 +79,16 @@ def test_what_the_command_started_does_not_get_its_signals(any_shell: Shell, run
 def test_signals_to_the_job_come_once(any_shell: Shell, run: str) -> None:
     any_shell.do(f"{run}notes TERM INT HUP USR1 USR2 &")
     any_shell.expect("ready")
-    # (Not by the shell's words for a group: where `kill` is a program, as in fish, that of procps
-    # 4.0.2 takes `-USR1 -GROUP` for every process of the machine.)
-    group = os.getpgid(command(any_shell, run, "notes").pid)
-    for kill, name in {"kill": "TERM", "kill -INT": "INT", "kill -HUP": "HUP", "": "USR1"}.items():
-        if kill:
-            any_shell.do(f"{kill} {any_shell.dialect.job}")
-        else:
-            os.killpg(group, signal.SIGUSR1)
+    # (Not by the shell: where `kill` is a program, as in fish, that of procps 4.0.2 takes
+    # `-USR1 -GROUP` for every process of the machine.)
+    group, job = os.getpgid(command(any_shell, run, "notes").pid), any_shell.dialect.job
+    for send, name in (
+        (lambda: any_shell.do(f"kill {job}"), "TERM"),
+        (lambda: any_shell.do(f"kill -INT {job}"), "INT"),
+        (lambda: any_shell.do(f"kill -HUP {job}"), "HUP"),
+        (lambda: os.killpg(group, signal.SIGUSR1), "USR1"),
+    ):
+        send()
         any_shell.screen.expect_times(f"got {name}\r", 1)
         assert_last(any_shell, command(any_shell, run, "notes"))
     any_shell.program("notes").kill()
