@@ -123,7 +123,7 @@ def _say(**data: Any) -> None:
 
 
 def _address() -> str:
-    return os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://")
+    return os.environ["JAX_BACKEND_TARGET"].partition("://")[2]
 
 
 class _Child:

@@ -191,6 +191,7 @@ class SessionRunner:
             service=info.address,
             instance_types=info.instance_types,
             namespace=info.namespace,
+            more_slices=info.more_slices,
         )
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:

@@ -189,7 +189,7 @@ def _environment(
     """Returns the program's environment."""
     variables = {
         **inherited,
-        **target.environment_of_any_python,
+        **target.environment,
         **target.limits(inherited),
         run_notes.NOTES_VARIABLE: str(notes),
         run_notes.PLATFORMS_VARIABLE: target.platforms,

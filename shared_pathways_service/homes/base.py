@@ -29,6 +29,7 @@ class ServiceInfo:
       address: The address of its resource manager.
       started: Whether the preflight had to start it.
       instance_types: Its instance types, e.g. ``("tpuv6e:2x2",)``.
+      more_slices: How its user gets a service with more slices; empty: others decide that.
     """
 
     address: str
@@ -36,6 +37,7 @@ class ServiceInfo:
     instance_types: tuple[str, ...]
     started: bool = False
     namespace: str = ""
+    more_slices: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

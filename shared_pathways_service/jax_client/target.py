@@ -82,11 +82,14 @@ class ProxyTarget:
     def environment(self) -> Mapping[str, str | None]:
         """Variables that make JAX of another process use the proxy; None: unset the variable.
 
-        The other process reads the token itself (see `plugin`).
+        The other process reads the token itself (see `plugin`). A Python that does not load the
+        plug-in fails at once where a token is needed; without one, JAX's own client connects as
+        well.
         """
+        transport = plugin.TRANSPORT if self.token_file else "grpc"
         return {
             "JAX_PLATFORMS": self.platforms,
-            "JAX_BACKEND_TARGET": self.url,
+            "JAX_BACKEND_TARGET": f"{transport}://{self.address}",
             # Would bypass the proxy.
             "JAX_PLATFORM_NAME": None,
             # The plug-in of a child process takes an unset variable for `true`.
@@ -97,16 +100,6 @@ class ProxyTarget:
             # Each client sets its own; another one's would be wrong.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }
-
-    @property
-    def environment_of_any_python(self) -> Mapping[str, str | None]:
-        """As `environment`; a Python that does not load the plug-in fails at once.
-
-        Without a token, JAX's own client can connect as well.
-        """
-        if self.token_file is None:
-            return self.environment
-        return {**self.environment, "JAX_BACKEND_TARGET": f"{plugin.TRANSPORT}://{self.address}"}
 
     def limits(self, inherited: Mapping[str, str]) -> Mapping[str, str | None]:
         """Returns what to change of JAX's limits in an environment; the user's own limits stay.

@@ -42,8 +42,16 @@ _FUTILE_HINT = "waiting alone does not help; `sps status` shows the state of eac
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
 
 
-def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathwaysError:
-    """Returns the error for a refusal."""
+def when_refused(
+    request: SessionRequest, event: TenantRefused, more_slices: str = ""
+) -> SharedPathwaysError:
+    """Returns the error for a refusal.
+
+    Args:
+      request: What was refused.
+      event: The refusal.
+      more_slices: How the user gets a service with more slices; empty: others decide that.
+    """
     message = event.message or event.reason or "the resource manager refused the request"
     kind = event.refusal
     tenant = request.tenant
@@ -58,7 +66,7 @@ def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathway
             holders=event.holders,
             position=event.position or None,
             spares=dict(event.spares),
-            hint="; ".join([waiting, *_spares_hint(event.spares)]),
+            hint="; ".join(filter(None, [waiting, *_spares_hint(event.spares), more_slices])),
         )
     if kind == "limit":
         return CapacityError(message, hint="whoever runs the service set this limit")
@@ -72,6 +80,7 @@ def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathway
             _as_text(wanted),
             expected,
             message="; ".join([message, *_spares_hint(event.spares)]),
+            hint=more_slices,
         )
     if kind == "lost":
         indices = range(len(tenant.virtual_slices))

@@ -169,6 +169,7 @@ class PreflightDone:
     service: str
     instance_types: tuple[str, ...]
     namespace: str = ""
+    more_slices: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,7 @@ class Session:
         self._refusal_by = now
         self._last_event = ""
         self._waited_for: ev.ServiceWaiting | None = None
+        self._more_slices = ""
         self._now = now
         self._out: list[m.Effect] = []
 
@@ -152,6 +153,7 @@ class Session:
         match event, self.phase:
             case m.PreflightDone(), Phase.PREFLIGHT:
                 self._view.set(service=event.service, namespace=event.namespace)
+                self._more_slices = event.more_slices
                 if event.instance_types:
                     self._view.assume_slice(event.instance_types[0])
                 self._enter(Phase.CREATE, m.CreateProxy())
@@ -204,7 +206,7 @@ class Session:
             case ev.TunnelBroken(final=False) if self.phase in BEFORE_JAX:
                 pass  # only the probe used it, which retries
             case tenants.TenantRefused():
-                self._fail(failures.when_refused(self.request, event))
+                self._fail(failures.when_refused(self.request, event, self._more_slices))
             case ev.ProxyLost():
                 self._lost(event)
             case _:
@@ -219,7 +221,7 @@ class Session:
         refusal = failures.refusal_in(event) if isinstance(event, ev.ProxyExited) else None
         settling = self._settle[1] if self._settle else None
         if refusal is not None:
-            self._fail(failures.when_refused(self.request, refusal))
+            self._fail(failures.when_refused(self.request, refusal, self._more_slices))
         elif isinstance(settling, ev.ProxyExited):
             return
         elif isinstance(event, ev.ProxyExited) and not self._view.known.placed:

@@ -26,7 +26,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}) as connectio
     assert np.asarray(jax.device_put(np.ones(4)) + 1).tolist() == [2.0] * 4
     from shared_pathways_service.jax_client.refusal import reason_of
     from shared_pathways_service.jax_client.target import ProxyTarget
-    address = os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://")
+    address = os.environ["JAX_BACKEND_TARGET"].partition("://")[2]
     for token in ("a wrong one", None):
         say("refused", error=str(reason_of(ProxyTarget(address=address, token=token), 60)))
     try:

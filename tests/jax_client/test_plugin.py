@@ -31,7 +31,7 @@ def foreign(proxies: Proxies, own_directories: Path) -> dict[str, str | None]:
     proxy = proxies[1]
     target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
     paths = {"PYTHONPATH": str(standalone.place(own_directories))}
-    return {**target.environment_of_any_python, **paths}
+    return {**target.environment, **paths}
 
 
 @pytest.fixture

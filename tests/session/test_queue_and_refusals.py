@@ -15,7 +15,9 @@ from shared_pathways_service.errors import (
     SliceLost,
     SlicesTaken,
 )
+from shared_pathways_service.events.tenants import TenantRefused
 from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.failures import when_refused
 from shared_pathways_service.session.phase_deadlines import QUEUE_SLACK_S
 from tests.session.driver import (
     REQUEST,
@@ -156,6 +158,13 @@ def test_a_refusal_because_of_a_spare_has_a_hint(kind: str) -> None:
     assert "`sps serve --spares 0`" in str(error)
     if isinstance(error, SlicesTaken):
         assert error.spares == {TYPE: 1}
+
+
+@pytest.mark.parametrize("kind", ["slices_taken", "too_many"])
+def test_a_refusal_of_a_service_of_the_user_says_how_to_get_more(kind: str) -> None:
+    event = TenantRefused(refusal=kind, message="No, because")
+    assert when_refused(REQUEST, event, "a larger one").hint.endswith("a larger one")
+    assert not when_refused(REQUEST, event).hint.endswith("; ")
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones() -> None:

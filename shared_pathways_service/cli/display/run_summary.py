@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared_pathways_service.jax_client.plugin import run_notes
-from shared_pathways_service.jax_client.plugin.plugin import TRANSPORT
+from shared_pathways_service.jax_client.plugin.plugin import PASSED_ON, TRANSPORT
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["notes", "warning"]
@@ -17,7 +17,9 @@ __all__ = ["notes", "warning"]
 #: A Python without the package loads the plug-in by PYTHONPATH.
 _REMEDY = (
     f" (if JAX misses the transport {TRANSPORT!r}: its Python lacks shared-pathways-service, and "
-    "ignores PYTHONPATH, as with -E or -I, or got another one: install the package there)"
+    "ignores PYTHONPATH, as with -E or -I, or got another one: install the package there; if a "
+    "launcher cleans the environment, as `env -i`, tox, bazel and `sbatch --export=NONE` do: make "
+    f"it pass on {', '.join(PASSED_ON)})"
 )
 
 

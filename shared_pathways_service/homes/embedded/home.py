@@ -7,7 +7,7 @@ import contextlib
 import importlib.metadata
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +96,7 @@ class EmbeddedHome:
                     "expected_tpu_instances",
                     kind,
                     f"types that the service has: {', '.join(types)}",
-                    hint="a new service has the slices of its first request",
+                    hint=_more_slices((kind,)) if link.state.detached else "",
                 )
         self._news = ManagerNews(
             link.resource_manager,
@@ -117,6 +117,7 @@ class EmbeddedHome:
             version=link.welcome.version,
             instance_types=types,
             started=bool(link.started_pid),
+            more_slices=_more_slices(types) if link.state.detached else "",
         )
 
     async def create_proxy(
@@ -271,6 +272,14 @@ class EmbeddedHome:
         except grpc.aio.AioRpcError as error:
             reason = str(self._translated(error))
         self._events.put_nowait(HomeLost(reason=reason))
+
+
+def _more_slices(types: Sequence[str]) -> str:
+    """Returns how the user of a service that was started by itself gets one with more slices."""
+    return (
+        "this service has the slices of its first request, and ends a minute after its last user; "
+        f"then `sps serve --slices {types[0]}=NUMBER` runs one with as many as you need"
+    )
 
 
 def _event_of(proxy: pb.Proxy) -> Event | None:

@@ -55,10 +55,13 @@ TRANSFER_SETTINGS = (
     explaining.TRANSFER_DIRECTORY,
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
-#: Of `sps run`, instead of ``grpc``. JAX's own client knows no such transport: a Python that does
-#: not load this plug-in gets an error at once, and not after the two minutes for which that client
-#: tries to connect without a token.
+#: Stands for ``grpc`` in the environment of programs of `sps run` and of child processes of
+#: `connect()`, whose proxy wants a token. JAX's own client knows no such transport: a Python that
+#: does not load this plug-in gets an error at once, and not after the two minutes for which that
+#: client tries to connect without a token.
 TRANSPORT = "sps-jax-plugin"
+#: What a program needs to use the proxy; a launcher that cleans the environment has to pass it on.
+PASSED_ON = ("JAX_*", "SPS_*", "IFRT_PROXY_*", "PYTHONPATH")
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds within which an answer normally arrives; and seconds for an answer in any case.
 _SOON_S = 1.0
@@ -262,6 +265,13 @@ def _client_of_settings() -> Any:
     target = _wanted_target()
     if target is None:
         raise RuntimeError("JAX_PLATFORMS and JAX_BACKEND_TARGET do not name a proxy")
+    if _wants_token(_spelled_target()) and not os.environ.get(TOKEN_VARIABLE):
+        # The proxy would refuse each attempt, and JAX's client does not report why.
+        raise RuntimeError(
+            f"{TOKEN_VARIABLE} is not set, without which the proxy at {target} refuses this "
+            "process: what started it has dropped variables. Make it pass on "
+            f"{', '.join(PASSED_ON)} (tox: pass_env, bazel: --test_env, sbatch: --export)"
+        )
     token = None
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
@@ -325,15 +335,22 @@ def _credentials() -> Iterator[None]:
 
 
 def _wanted_target() -> str | None:
-    config = _config()
-    target: str = config.read("jax_backend_target")
-    if not target or PLATFORM not in _wanted_platforms():
+    if not _config().read("jax_backend_target") or PLATFORM not in _wanted_platforms():
         return None
+    named = _spelled_target()
+    return f"grpc://{named.partition('://')[2]}" if _wants_token(named) else named
+
+
+def _spelled_target() -> str:
+    """Returns the proxy as the settings name it."""
+    target: str = _config().read("jax_backend_target")
     # JAX lower-cases the variable's value; a path may have capitals.
     spelled = os.environ.get("JAX_BACKEND_TARGET", "")
-    named = spelled if spelled.lower() == target else target
-    transport, separator, address = named.partition("://")
-    return f"grpc://{address}" if separator and transport.lower() == TRANSPORT else named
+    return spelled if spelled.lower() == target else target
+
+
+def _wants_token(target: str) -> bool:
+    return target.lower().startswith(f"{TRANSPORT}://")
 
 
 def _wanted_platforms() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminals.shells import Shell, make_programs, shell
+from tests.cli.terminals.shells import DIALECTS, Shell, exceptions_of, make_programs, shell
 
 
 @pytest.fixture(params=["alone", "under"])
@@ -22,14 +22,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_programs(tmp_path_factory.mktemp("programs"))
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "any_shell" in metafunc.fixturenames:
+        left_out = exceptions_of(metafunc.function)
+        names = [name for name in DIALECTS if name not in left_out]
+        metafunc.parametrize("any_shell", names, indirect=True)
+
+
 @pytest.fixture
-def bash(programs: Path, tmp_path: Path) -> Iterator[Shell]:
-    """An interactive bash in a terminal, in an empty directory."""
-    with shell("bash", programs, tmp_path) as started:
-        yield started
-
-
-@pytest.fixture(params=["bash", "dash"])
 def any_shell(request: pytest.FixtureRequest, programs: Path, tmp_path: Path) -> Iterator[Shell]:
     """Each interactive shell that is tested, in a terminal, in an empty directory."""
     with shell(request.param, programs, tmp_path) as started:

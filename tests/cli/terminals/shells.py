@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -19,14 +22,118 @@ from harness.deadlines import wait_until
 from harness.processes import REPOSITORY
 from harness.terminals import Screen, screen
 
-__all__ = ["CTRL_BACKSLASH", "CTRL_C", "CTRL_Z", "Shell", "make_programs", "needs", "shell"]
+__all__ = [
+    "CTRL_BACKSLASH",
+    "CTRL_C",
+    "CTRL_Z",
+    "DIALECTS",
+    "Shell",
+    "exceptions_of",
+    "make_programs",
+    "needs",
+    "shell",
+    "without",
+]
 
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "@> "
-_SHELLS = {
-    "bash": ["bash", "--norc", "--noprofile", "--noediting", "-i"],
-    "dash": ["dash", "-i"],
+#: What fish shows when it has read a line, which it echoes itself, and before it runs it.
+_BEGUN = "<@"
+_ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|\(B|[=>]|\][^\x07]*\x07)")
+#: What fish shows, without escapes, in case that the last line has no end.
+_FISH_LINE_END = re.compile(r"⏎ *\r⏎ \r")
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """What differs between shells.
+
+    Attributes:
+      command: Starts it for a person, without the person's settings.
+      stopped: What it says of a job that is stopped.
+      ended: What it says of a job that a signal ended, by the signal's name.
+      status: Stands for the exit code of the last command in a line.
+      last_pid: Stands for the process that was started last in the background.
+      first_status: Stands for the exit code of the first command of the last pipeline; empty: none.
+      substitution: A file with a command's output, whose place is `{}`; empty: there is none.
+      loop: Runs a command, whose place is `{}`, several times.
+      job: Stands for the only job.
+      knows_after_fg: Whether it knows the exit code of a job after `fg`.
+      knows_after_wait: Whether it knows that of a job that was stopped, after `wait`.
+      ends_background: Whether it ends its background when its terminal is closed.
+      echoes: Whether it shows what is typed itself, and then `_BEGUN`.
+    """
+
+    command: Sequence[str]
+    stopped: str
+    ended: Mapping[str, str]
+    status: str = "$?"
+    last_pid: str = "$!"
+    first_status: str = ""
+    substitution: str = ""
+    loop: str = "for i in 1 2 3; do {}; done"
+    job: str = "%1"
+    knows_after_fg: bool = True
+    knows_after_wait: bool = True
+    ends_background: bool = True
+    echoes: bool = False
+
+
+# (Its prompt may be drawn several times; its events come once.)
+_FISH_SETTINGS = f"""
+set -g fish_greeting
+function fish_prompt; end
+function fish_title; end
+function show_begin --on-event fish_preexec; printf '{_BEGUN}'; end
+function show_prompt --on-event fish_prompt; printf '{_PROMPT}'; end
+"""
+_AS_BASH = {"KILL": "Killed\n", "SEGV": "Segmentation fault", "TERM": "Terminated\n"}
+DIALECTS = {
+    "bash": Dialect(
+        command=["bash", "--norc", "--noprofile", "--noediting", "-i"],
+        stopped="Stopped",
+        ended=_AS_BASH,
+        first_status="${PIPESTATUS[0]}",
+        substitution="<({})",
+    ),
+    "zsh": Dialect(
+        # (Without its line editor and what it writes beside the prompt.)
+        command=[
+            "zsh",
+            "-f",
+            "-i",
+            *[f"--no-{o}" for o in ("zle", "promptsp", "promptcr", "banghist")],
+        ],
+        stopped="suspended",
+        ended={"KILL": "killed", "SEGV": "segmentation fault", "TERM": "terminated"},
+        first_status="$pipestatus[1]",
+        substitution="<({})",
+        knows_after_wait=False,
+    ),
+    "fish": Dialect(
+        command=["fish", "--no-config", "-i", "-C", _FISH_SETTINGS],
+        stopped="stopped",
+        ended={name: f"SIG{name}" for name in _AS_BASH},
+        status="$status",
+        last_pid="$last_pid",
+        first_status="$pipestatus[1]",
+        substitution="({} | psub)",
+        loop="for i in 1 2 3; {}; end",
+        job="(jobs --last --pid)",
+        knows_after_fg=False,
+        knows_after_wait=False,
+        echoes=True,
+    ),
+    "dash": Dialect(
+        command=["dash", "-i"],
+        stopped="Stopped",
+        ended=_AS_BASH,
+        knows_after_wait=False,
+        ends_background=False,
+    ),
 }
+_EXCEPTIONS = "shells_without_it"
 
 _PROGRAMS = {
     # What `sps run` does, without slices. (The packages themselves import most of the others.)
@@ -142,22 +249,39 @@ def needs(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(name) is None, reason=f"{name} is not installed")
 
 
+def without(**reasons: str) -> Callable[[_T], _T]:
+    """Marks a test of `any_shell` that makes no sense in some of them; says why by shell."""
+
+    def mark(test: _T) -> _T:
+        setattr(test, _EXCEPTIONS, reasons)
+        return test
+
+    return mark
+
+
+def exceptions_of(test: object) -> Mapping[str, str]:
+    """Returns what `without` says of a test."""
+    found: Mapping[str, str] = getattr(test, _EXCEPTIONS, {})
+    return found
+
+
 class Shell:
     """An interactive shell in a terminal; what is typed is not shown.
 
     Attributes:
       name: The shell.
+      dialect: How things are said in it.
       screen: The terminal.
       directory: Where it is.
     """
 
     def __init__(self, name: str, shown: Screen, directory: Path) -> None:
         self.name = name
+        self.dialect = DIALECTS[name]
         self.screen = shown
         self.directory = directory
-        self._type("stty -echo")
         self.prompt()
-        self.prompt()
+        self.do("stty -echo")
 
     def begin(self, line: str, *names: str) -> None:
         """Types a line, and waits until its programs run, but not for the next prompt.
@@ -179,15 +303,15 @@ class Shell:
 
     def prompt(self) -> str:
         """Waits for the prompt; returns what is shown before it."""
-        return self.screen.expect(_PROMPT).replace("\r\n", "\n")
+        return _as_text(self.screen.expect(_PROMPT))
 
     def expect(self, text: str) -> str:
         """Waits until text is shown; returns what is shown before it."""
-        return self.screen.expect(text).replace("\r\n", "\n")
+        return _as_text(self.screen.expect(text))
 
     def status(self) -> int:
         """Returns the exit code of the last command."""
-        return int(self.do("echo $?"))
+        return int(self.do(f"echo {self.dialect.status}"))
 
     def program(self, name: str) -> psutil.Process:
         """Waits for a program of the terminal, and returns it."""
@@ -222,6 +346,12 @@ class Shell:
 
     def _type(self, line: str) -> None:
         self.screen.type(f"{line}\n")
+        if self.dialect.echoes:
+            self.screen.expect(_BEGUN)
+
+
+def _as_text(shown: str) -> str:
+    return _FISH_LINE_END.sub("", _ESCAPES.sub("", shown)).replace("\r\n", "\n")
 
 
 def _is_stopped(process: psutil.Process) -> bool:
@@ -239,7 +369,13 @@ def _name_of(words: Sequence[str]) -> str:
 def shell(name: str, programs: Path, directory: Path) -> Iterator[Shell]:
     """Runs an interactive shell in a terminal."""
     if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed")
+        missing = f"no {name}: install it, e.g. apt-get install {name}"
+        # (There scripts/shells has installed it.)
+        assert os.environ.get("CI") != "true", missing
+        pytest.skip(missing)
+    own = directory / ".shell"
+    # (Else fish would begin to make completions from manual pages.)
+    (own / "fish" / "generated_completions").mkdir(parents=True)
     environment = {
         # (Sizes that are in the environment would be taken for those of the terminal.)
         **{name: text for name, text in os.environ.items() if name not in ("LINES", "COLUMNS")},
@@ -247,7 +383,10 @@ def shell(name: str, programs: Path, directory: Path) -> Iterator[Shell]:
         "PS1": _PROMPT,
         "ENV": "",
         "HISTFILE": "",
+        "fish_history": "",
         "TERM": "xterm",
+        "LC_ALL": "C.UTF-8",
+        **dict.fromkeys(("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"), str(own)),
     }
-    with screen(_SHELLS[name], environment=environment, cwd=directory) as shown:
+    with screen(DIALECTS[name].command, environment=environment, cwd=directory) as shown:
         yield Shell(name, shown, directory)
