@@ -55,7 +55,7 @@ _LEAST_LAPS = 5
 #: of programs, or the virtual slice that is lost by now, or "leave".
 CLIENT = (
     f"DEADLINE_S = {deadline(150.0)}\n"
-    + """
+    """
 import gc, itertools
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
     import jax, numpy as np

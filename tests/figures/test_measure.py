@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -68,3 +69,12 @@ def test_pages_name_the_program_that_renews_their_figures() -> None:
             assert block.command == _OTHERS[block.source], name
         else:
             assert block.command.split()[0] == measured()[block.source], name
+
+
+def test_a_kept_proof_saw_each_slow_down() -> None:
+    path = ROOT / "benchmarks" / "results" / "gate_proof.json"
+    assert measured()["benchmarks/results/gate_proof.json"] == "benchmarks.gate"
+    if path.exists():
+        rows = json.loads(path.read_text())["result"]
+        assert len(rows) > 9
+        assert {row: times for row, times in rows.items() if times <= 1} == {}
