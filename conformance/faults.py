@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.releases import parser_of_releases
+from harness.figures.pages import age_of, commit_of, written_at
 from harness.jax_checks.faults import FAULTS
 from harness.jax_checks.parent import child_on_a_proxy
 from harness.page_texts import PageText
@@ -31,6 +32,8 @@ TABLE = PageText(
     "<!-- written by scripts/compat --write: faults -->",
     "<!-- end of faults -->",
 )
+#: What compiles programs.
+MEASURES = tuple(f"shared_pathways_service/servers/{folder}" for folder in ("proxy", "xla"))
 #: A program that crashes on some CPUs runs without end on others.
 _TIME_S = 300.0
 
@@ -98,11 +101,12 @@ def _run_on_a_proxy(python: str, name: str) -> str:
     return "wrong" if "AssertionError" in failure else "crashed"
 
 
-def rendered(parts: Mapping[str, Mapping[str, Any]]) -> str:
+def rendered(parts: Mapping[str, Mapping[str, Any]], commit: str) -> str:
     """Returns the table of docs/compatibility.md.
 
     Args:
       parts: The rows of each outcome with their provenance, by release.
+      commit: At which the page is written.
     """
     rows = [
         "| release | on the local CPU | there, with the flag | on our proxies | run |",
@@ -111,7 +115,8 @@ def rendered(parts: Mapping[str, Mapping[str, Any]]) -> str:
     for release, part in parts.items():
         cells = [_cell(part[name]) for name in ("here", "here_with_flag", "on_proxy")]
         run = part["provenance"]
-        cells.append(f"{run['date'][:10]}, commit {str(run['commit'])[:10]}")
+        age = age_of(run["commit"], MEASURES, commit)
+        cells.append(f"{run['date'][:10]}, {commit_of(run)}{age}")
         rows.append(f"| {release} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -143,7 +148,7 @@ def write(new: Mapping[str, Mapping[str, Any]]) -> None:
     parts = {**(kept() if RESULTS.exists() else {}), **new}
     ordered = {release: parts[release] for release in sorted(parts, key=release_of)}
     RESULTS.write_text(json.dumps({"parts": ordered}, indent=1) + "\n")
-    TABLE.write(rendered(ordered))
+    TABLE.write(rendered(ordered, written_at()))
 
 
 def main() -> None:
@@ -156,7 +161,8 @@ def main() -> None:
             outcome = run(release, python)
             outcomes[release] = stamped(dataclasses.asdict(outcome), measurement)
         is_as_promised = is_as_promised and outcome.is_as_promised()
-        print(rendered({release: outcomes[release]}).splitlines()[-1], flush=True)
+        row = rendered({release: outcomes[release]}, written_at()).splitlines()[-1]
+        print(row, flush=True)
     if given.write:
         write(outcomes)
     if not is_as_promised:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.table import MEASURED
+from harness.figures.pages import filled, measured_on, written_at
 from harness.jax_checks.parent import child_on_a_proxy
 from harness.page_texts import PageText
 from harness.results import measured, write_result
@@ -141,12 +143,13 @@ def _names(python: str) -> dict[str, Sequence[str]]:
     return dict(zip((_JAX, _CALLBACKS), json.loads(told.stdout.splitlines()[-1]), strict=True))
 
 
-def rendered(outcomes: list[Outcome], run: Mapping[str, Any]) -> str:
+def rendered(outcomes: list[Outcome], run: Mapping[str, Any], commit: str) -> str:
     """Returns the table of docs/compatibility.md, with its origin.
 
     Args:
       outcomes: Of all pairs.
       run: The provenance of their run.
+      commit: At which the page is written.
     """
     by_pair = {(o.client, o.service): o for o in outcomes}
     clients = list(dict.fromkeys(o.client for o in outcomes))
@@ -158,8 +161,11 @@ def rendered(outcomes: list[Outcome], run: Mapping[str, Any]) -> str:
     for client in clients:
         cells = [_cell(by_pair.get((client, service))) for service in services]
         rows.append(f"| {client} | " + " | ".join(cells) + " |")
-    day, commit = run["date"][:10], str(run["commit"])[:10]
-    return "\n".join([*rows, "", f"(Run on {day} at commit {commit}.)"])
+    origin = (
+        f"({measured_on(run, MEASURED, commit)}; `scripts/compat --write` measures it again, "
+        f"`{RESULTS.relative_to(ROOT)}` has it.)"
+    )
+    return "\n".join([*rows, "", filled(origin)])
 
 
 def _cell(outcome: Outcome | None) -> str:
@@ -181,7 +187,7 @@ def load() -> tuple[list[Outcome], dict[str, Any]]:
 def write(outcomes: list[Outcome]) -> None:
     """Keeps the outcomes, and puts their table into the document."""
     write_result("releases", [dataclasses.asdict(o) for o in outcomes], RESULTS)
-    TABLE.write(rendered(*load()))
+    TABLE.write(rendered(*load(), written_at()))
 
 
 def parser_of_releases(description: str | None) -> argparse.ArgumentParser:

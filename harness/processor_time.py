@@ -17,6 +17,7 @@ import json
 import os
 import select
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 #: Seconds between two looks; of a process that outlived its parent, as much may not be counted.
@@ -55,15 +56,7 @@ class Watch:
         for pid, known in self._known.items():
             if pid not in own and known.parent not in own:
                 self._ended += known.ticks
-        children: dict[int, list[int]] = {}
-        for pid, process in found.items():
-            children.setdefault(process.parent, []).append(pid)
-        to_visit = list(own)
-        while to_visit:
-            for child in children.get(to_visit.pop(), ()):
-                if child not in own:
-                    own.add(child)
-                    to_visit.append(child)
+        own = _with_descendants(own, found)
         self._known = {pid: found[pid] for pid in own if pid in found}
         # (What has ended is in the ticks of those who waited for it.)
         self._all = sum(process.ticks for process in found.values())
@@ -93,6 +86,30 @@ def _processes() -> dict[int, _Process]:
         if _KERNEL_THREADS not in (int(entry.name), parent):
             found[int(entry.name)] = _Process(parent, int(fields[19]), ticks)
     return found
+
+
+def _with_descendants(roots: Collection[int], found: Mapping[int, _Process]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, process in found.items():
+        children.setdefault(process.parent, []).append(pid)
+    own = set(roots)
+    to_visit = list(roots)
+    while to_visit:
+        for child in children.get(to_visit.pop(), ()):
+            if child not in own:
+                own.add(child)
+                to_visit.append(child)
+    return own
+
+
+def seconds_by_process(root: int) -> dict[int, float]:
+    """Returns the processor time so far of a process and of each that descends from it.
+
+    A process has with its own the time of children that ended and that it waited for.
+    """
+    found = _processes()
+    own = _with_descendants([root], found)
+    return {pid: found[pid].ticks / os.sysconf("SC_CLK_TCK") for pid in own if pid in found}
 
 
 def machine() -> int:

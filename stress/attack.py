@@ -37,6 +37,7 @@ from typing import Any
 
 import psutil
 
+from harness.deadlines import deadline
 from harness.own_service import ROOT, own_service
 from harness.results import exit_code, measured, write_result
 from shared_pathways_service.constants import ENGINES
@@ -157,7 +158,7 @@ class _Child:
     def end(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(deadline(60.0))
 
 
 def _status() -> dict[str, Any]:

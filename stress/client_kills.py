@@ -30,6 +30,7 @@ from typing import Any
 
 import psutil
 
+from harness.deadlines import deadline
 from harness.own_service import ROOT, own_directories
 from harness.results import exit_code, measured, write_result
 from harness.testbed.clients import deployed
@@ -44,7 +45,7 @@ from shared_pathways_service.testing.testbed.deployed_service import DeployedSer
 LATER_S = 10.0
 LOOK_S = 0.5
 #: Seconds that a client may take, and between two looks.
-LIMIT_S = 120.0
+LIMIT_S = deadline(120.0)
 GLANCE_S = 0.02
 #: The user's own: the control plane is built there already, or is worth keeping.
 CACHE_DIR = Settings.load().cache_dir

@@ -30,7 +30,7 @@ from unittest import mock
 
 import psutil
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.own_service import own_directories
 from harness.programs import Program, program, service, status
 from harness.results import exit_code, measured, write_result
@@ -53,7 +53,9 @@ _LEAST_LAPS = 5
 
 #: Runs after the prelude of `harness.programs`. Each line of standard input is an order: a number
 #: of programs, or the virtual slice that is lost by now, or "leave".
-CLIENT = """
+CLIENT = (
+    f"DEADLINE_S = {deadline(150.0)}\n"
+    """
 import gc, itertools
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
     import jax, numpy as np
@@ -76,7 +78,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
         assert found == expected, (found, expected)
 
     def until_right(index):
-        limit = time.monotonic() + 150
+        limit = time.monotonic() + DEADLINE_S
         while True:
             try:
                 return check(index)
@@ -114,6 +116,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
                 gc.collect()
         say("done")
 """
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.own_service import ROOT
 from harness.processes import ServerProcess
 from harness.results import exit_code, measured, write_result
@@ -34,7 +35,7 @@ from stress.fuzz.witness import counters_of
 from stress.growth import Growth, Held, growth, seconds_of
 
 MB = 1_000_000
-_DEADLINE_S = 120.0
+_DEADLINE_S = deadline(120.0)
 #: Of an array that goes as a stream, and of one that goes through the shared directory.
 _STREAMED_BYTES, _SHARED_BYTES = 8 << 20, 16 << 20
 _THRESHOLD_BYTES = 12 << 20

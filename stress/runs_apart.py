@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.network.namespaces import end_with_owner, is_possible, mount_scratch, run_apart
 from harness.own_service import own_directories
 from harness.results import exit_code, measured, write_result
@@ -17,7 +18,7 @@ from harness.results import exit_code, measured, write_result
 __all__ = ["main_apart"]
 
 #: Seconds for the start.
-_START_S = 180.0
+_START_S = deadline(180.0)
 
 
 def main_apart(
@@ -53,7 +54,7 @@ def main_apart(
         if not is_possible():
             parser.error("needs Linux, root, util-linux, iproute2 and /dev/net/tun")
         return run_apart(f"stress.{name}", ["--inside", *sys.argv[1:]])
-    end_with_owner(_START_S + each_s * options.count)
+    end_with_owner(_START_S + deadline(each_s * options.count))
     tempfile.tempdir = str(mount_scratch())
     is_good = False
     with measured():

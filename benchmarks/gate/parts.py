@@ -15,6 +15,7 @@ import heapq
 import json
 import os
 import random
+import resource
 import sqlite3
 import statistics
 import subprocess
@@ -28,13 +29,16 @@ from typing import Any, TypeAlias
 from benchmarks.proxy.clients import median_seconds, raw_streams
 from benchmarks.proxy.running import less, running_proxy
 from harness.own_service import ROOT, own_service
+from harness.processor_time import seconds_by_process
 
 #: A figure and its reference in seconds, of each round, by row.
 Rounds: TypeAlias = dict[str, list[tuple[float, float]]]
 
 MB = 1_000_000
-#: Seconds within which the service prepares another proxy.
-_PAUSE_S = 3.0
+#: Seconds of processor time within a second of a service that only waits, at most; and the seconds
+#: within which it has prepared another proxy.
+_QUIET_S = 0.04
+_QUIET_LIMIT_S = 120.0
 
 
 def interleaved(
@@ -374,32 +378,59 @@ def elastic(rounds: int) -> Rounds:
 def connect(rounds: int) -> Rounds:
     """connect() to a running service, to the start of a Python process that imports JAX.
 
+    Once in seconds, and once in processor time of what works for the connection: this process, its
+    agent, the proxy and the servers. That hardly depends on what else the machine does, while the
+    seconds have what connect() only waits for.
     (Both read many modules. Compared with a process that imports few, connect() takes twice as long
     while the machine's memory is busy.)
     """
-    from shared_pathways_service import isc_pathways
-
-    began = time.perf_counter()
     import jax
 
-    # The service prepares another proxy meanwhile, which imports JAX as well.
-    pause_s = min(10.0, max(3.0, 4 * (time.perf_counter() - began)))
+    from shared_pathways_service import isc_pathways
+
     step = jax.jit(lambda x: x + 1)
 
-    def connected() -> float:
-        time.sleep(pause_s)
+    def connected(service: int) -> tuple[float, float]:
+        before = seconds_by_process(os.getpid())
         began = time.perf_counter()
         with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
             step(1.0).block_until_ready()
-            return time.perf_counter() - began
+            took = time.perf_counter() - began
+            after = seconds_by_process(os.getpid())
+            # (The service prepares the next proxy meanwhile.)
+            next_ones = seconds_by_process(service).keys() - before.keys()
+        used = sum(spent for pid, spent in after.items() if pid not in next_ones)
+        return took, used - sum(before.values())
 
-    def started() -> float:
-        began = time.perf_counter()
+    def started() -> tuple[float, float]:
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([sys.executable, "-c", "import jax"], check=True, cwd=ROOT)
-        return time.perf_counter() - began
+        took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        return took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
-    with own_service("tpuv6e:2x2=1", spares=0):
-        return interleaved(rounds, {"connect()": (connected, started)})
+    found: Rounds = {"connect()": [], "connect(), processor time": []}
+    with own_service("tpuv6e:2x2=1", spares=0) as service:
+        _until_quiet(service)
+        # (The first one compiles, and imports what later ones have.)
+        connected(service)
+        for _ in range(rounds):
+            _until_quiet(service)
+            reference, figure = started(), connected(service)
+            for row, pair in zip(found.values(), zip(figure, reference, strict=True), strict=True):
+                row.append(pair)
+    return found
+
+
+def _until_quiet(root: int) -> None:
+    """Waits until a process and its descendants hardly work: a proxy is prepared, another ended."""
+    end = time.monotonic() + _QUIET_LIMIT_S
+    spent = sum(seconds_by_process(root).values())
+    while time.monotonic() < end:
+        time.sleep(1.0)
+        before, spent = spent, sum(seconds_by_process(root).values())
+        if abs(spent - before) <= _QUIET_S:
+            return
+    raise TimeoutError(f"the service still works after {_QUIET_LIMIT_S:.0f} s")
 
 
 PARTS = {part.__name__: part for part in (connect, proxy, tunnel, manager, core, elastic)}

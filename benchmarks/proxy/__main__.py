@@ -200,7 +200,7 @@ ROWS: Mapping[str, Row] = {
     "down": Row(
         "device to host, stream, MB/s",
         "raw gRPC down",
-        0.15,
+        0.4,
         False,
         lambda r: (r.transfers()["down"], r.streams()["down"]),
     ),

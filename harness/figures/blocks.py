@@ -21,7 +21,7 @@ class Block:
       page: The page.
       source: The kept result.
       measures: What it measures: a result is as old as the number of commits of this.
-      command: What measures it again.
+      command: What measures it again: a script, or a module with its arguments.
       text: Makes the text of the result's rows.
     """
 
@@ -30,6 +30,11 @@ class Block:
     measures: tuple[str, ...]
     command: str
     text: Callable[[Rows], str]
+
+    @property
+    def how(self) -> str:
+        """The command as it is typed."""
+        return self.command if self.command.startswith("scripts/") else f"python -m {self.command}"
 
 
 def _proxy(rows: Rows) -> str:
@@ -336,6 +341,17 @@ def _attack(rows: Rows) -> str:
     return text
 
 
+def _maxtext(rows: Rows) -> str:
+    versions, passed = rows["versions"], list(rows["checks"].values())
+    elastic = rows["elastic"]
+    return (
+        f"{sum(passed)} of {len(passed)} checks passed with MaxText {versions['maxtext']}, JAX "
+        f"{versions['jax']} and Flax {versions['flax']}. The next step came "
+        f"{elastic['loss_to_next_step_s']:.0f} s after the loss of a slice, and "
+        f"{elastic['slice_back_to_next_step_s']:.0f} s after its return."
+    )
+
+
 _SERVERS = f"{_PACKAGE}/servers"
 BLOCKS: Mapping[str, Block] = {
     "proxy": Block(
@@ -435,5 +451,19 @@ BLOCKS: Mapping[str, Block] = {
         measures=(_SERVERS,),
         command="stress.attack --engine distributed",
         text=_attack,
+    ),
+    "maxtext": Block(
+        page="docs/maxtext.md",
+        source="conformance/results/maxtext.json",
+        measures=(_PACKAGE,),
+        command="scripts/maxtext",
+        text=_maxtext,
+    ),
+    "maxtext_distributed": Block(
+        page="docs/maxtext.md",
+        source="conformance/results/maxtext_distributed.json",
+        measures=(_PACKAGE,),
+        command="scripts/maxtext --engine distributed",
+        text=_maxtext,
     ),
 }

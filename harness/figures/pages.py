@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import history
@@ -23,7 +23,11 @@ from harness.results import ROOT
 __all__ = [
     "OLD",
     "ROOT",
+    "age_of",
+    "commit_of",
     "differences",
+    "filled",
+    "measured_on",
     "place_of",
     "rendered",
     "write",
@@ -44,50 +48,73 @@ def written_at() -> str:
 def rendered(block: Block, commit: str) -> str:
     """Returns a block's text: the figures, with their origin and age, or that there are none."""
     path = ROOT / block.source
-    how = f"`python -m {block.command}` measures it"
+    how = f"`{block.how}` measures it"
     if not path.exists():
         return f"This has not been measured with a current release: {how}."
     record = json.loads(path.read_text())
     origin = f"({_origin(block, record, commit)}; {how} again, `{block.source}` has it.)"
-    return f"{_filled(block.text(record['result']))}\n\n{_filled(origin)}"
+    return f"{filled(block.text(record['result']))}\n\n{filled(origin)}"
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
+    """Returns a text in lines of a page; a table as it is, with the text below it in lines."""
     if text.startswith("|"):
         table, _, rest = text.partition("\n\n")
-        return f"{table}\n\n{_filled(rest)}" if rest else table
+        return f"{table}\n\n{filled(rest)}" if rest else table
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _origin(block: Block, record: Mapping[str, Any], commit: str) -> str:
     provenance = record.get("provenance")
-    if provenance is None:
-        first = history.first_kept(block.source)
-        day = history.date_of(first) if first else "a day that is not known"
-        with_what = f"JAX {record['jaxlib']}, {record['cores']} cores"
-        origin = f"Kept on {day}, before commits and load were recorded, with {with_what}"
-    else:
-        first = provenance["commit"]
-        versions = provenance["versions"]
-        origin = (
-            f"Measured on {provenance['date'][:10]} at commit {str(first)[:10]}, with JAX "
-            f"{versions.get('jax')}, {provenance['cores']} cores of {provenance['cpu']}; "
-            f"{_other_work(provenance)}{_rounds(provenance)}"
-        )
-    age = history.age(first, block.measures, commit) if first else None
+    if provenance is not None:
+        return measured_on(provenance, block.measures, commit)
+    first = history.first_kept(block.source)
+    day = history.date_of(first) if first else "a day that is not known"
+    with_what = f"JAX {record['jaxlib']}, {record['cores']} cores"
+    kept = f"Kept on {day}, before commits and load were recorded, with {with_what}"
+    return f"{kept}{age_of(first, block.measures, commit)}"
+
+
+def measured_on(provenance: Mapping[str, Any], measures: Sequence[str], commit: str) -> str:
+    """Returns when and with what something was measured, and if it is old.
+
+    Args:
+      provenance: Of its result.
+      measures: As a `Block` has it.
+      commit: At which the page is written.
+    """
+    first, versions = provenance["commit"], provenance["versions"]
+    return (
+        f"Measured on {provenance['date'][:10]} at {commit_of(provenance)}, with JAX "
+        f"{versions.get('jax')}, {provenance['cores']} cores of {provenance['cpu']}; "
+        f"{_other_work(provenance)}; {_rounds(provenance)}{age_of(first, measures, commit)}"
+    )
+
+
+def commit_of(provenance: Mapping[str, Any]) -> str:
+    """Returns the commit that was measured, and whether files differed from it."""
+    if provenance["commit"] is None:
+        return "a commit that is not known"
+    changed = ", **with files that differ from it**" * bool(provenance["changed"])
+    return f"commit {provenance['commit'][:10]}{changed}"
+
+
+def age_of(measured: str | None, measures: Sequence[str], commit: str) -> str:
+    """Returns, after a semicolon, that something is old or of an unknown age; or an empty text."""
+    age = history.age(measured, measures, commit) if measured else None
     if age is None:
-        return f"{origin}; how many commits ago is not known"
-    return f"{origin}; **older than {OLD} commits of what it measures**" if age > OLD else origin
+        return "; how many commits ago is not known"
+    return f"; **older than {OLD} commits of what it measures**" if age > OLD else ""
 
 
 def _other_work(provenance: Mapping[str, Any]) -> str:
     """Returns what else the machine did, as far as that is known."""
     # (What results had as "foreign_cpu" missed much of what ran briefly.)
     load, others = provenance.get("load_at_start"), provenance.get("others_cpu")
-    known = [] if load is None else [f"load {load:.1f} at the start"]
-    if others is not None:
-        known.append(f"others used {others:.0%} of the processor time")
-    return f"{', '.join(known)}; " if known else ""
+    at_start = "load not recorded" if load is None else f"load {load:.1f} at the start"
+    if others is None:
+        return f"{at_start}, others' processor time not recorded"
+    return f"{at_start}, others used {others:.0%} of the processor time"
 
 
 def _rounds(provenance: Mapping[str, Any]) -> str:

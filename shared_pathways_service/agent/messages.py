@@ -98,9 +98,9 @@ class Start:
       session: UUID of the session, which identifies its objects.
       owner: The process whose end ends the session.
       journal: The journal's directory.
+      delete_timeout_s: Seconds for the deletion while the client waits for it.
       metrics_port: Port on which the agent serves its metrics, 0 for any port; None: no metrics.
       metrics_address: The address of this machine to bind for metrics.
-      delete_timeout_s: Seconds for the deletion while the client waits for it.
       handed_over: The program's own access to the cluster, which is never written to a file.
     """
 
@@ -109,9 +109,9 @@ class Start:
     session: str
     owner: Identity
     journal: str
+    delete_timeout_s: float
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
-    delete_timeout_s: float = 60.0
     handed_over: HandedOver | None = dataclasses.field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.homes.choice import HomeChoice, choose_home
 from shared_pathways_service.kube.handed_over import HandedOver
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
@@ -63,6 +64,7 @@ def start_of(request: SessionRequest, settings: Settings, home: HomeChoice | Non
         session=str(uuid.uuid4()),
         owner=identity_of(),
         journal=str(journal),
+        delete_timeout_s=timeouts.DELETION.s,
         metrics_port=settings.agent_metrics_port,
         metrics_address=settings.agent_metrics_address,
         handed_over=_handed_over(request.client.api_client),

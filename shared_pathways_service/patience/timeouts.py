@@ -288,6 +288,8 @@ EXECUTOR_KILLED = Timeout(10.0)
 EXECUTOR_CAUSE = Timeout(2.0)
 
 # ---- Servers: resource manager
+#: Slices of a service that starts, before a request that they would satisfy is refused.
+SLICES_AT_START = Timeout(30.0)
 #: The lock of the state file.
 STATE_FILE_LOCK = Timeout(1.0)
 #: An API server, to verify a user.
@@ -312,6 +314,8 @@ LINK_SERVER_START = Timeout(60.0)
 LINK_SERVER_END = Timeout(6.0)
 #: The tenant's slices; a session starts without them after this.
 SLICES_GRANTED = Timeout(3.0)
+#: The next bytes of a transfer, while others wait for its place.
+STALLED_TRANSFER = Timeout(60.0)
 #: The buffer of a download.
 DOWNLOAD_BUFFER = Timeout(60.0)
 #: A thread whose work is over.
@@ -330,6 +334,8 @@ EXECUTORS_OPEN = Timeout(60.0)
 EXECUTOR_LOSS_CAUSE = Timeout(2.0)
 #: The threads of placements.
 PLACEMENT_THREADS_END = Timeout(10.0)
+#: A proxy, to read an executor's last message of a call.
+EXECUTOR_LAST_READ = Timeout(600.0)
 #: All hosts of a set, to report that they can open a client.
 HOSTS_MEET = Timeout(10.0)
 #: The hosts of a set, to open it: twice the time in which they must find each other.

@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 import psutil
 
+from harness.deadlines import deadline
 from harness.own_service import ROOT
 from shared_pathways_service.elastic.checkpoints.files import CheckpointInfo, list_checkpoints
 from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, read_ledger
 from shared_pathways_service.events import Event
 
 #: Seconds that anything may take, and between two looks at a ledger.
-LIMIT_S = 300.0
+LIMIT_S = deadline(300.0)
 GLANCE_S = 0.005
 #: The number of characters of output that an error shows.
 _TAIL = 4000

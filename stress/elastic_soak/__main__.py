@@ -38,6 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.deadlines import deadline
 from harness.own_service import own_service
 from harness.results import exit_code, measured, write_result
 from stress.growth import Growth, Held, growth
@@ -63,7 +64,7 @@ ALLOWED = Held(threads=8, descriptors=4, resident_mb=36.0)
 #: The share of the disruptions after which it is looked for growth, and the fewest after that.
 WARM_UP, LEAST_SAMPLES = 0.1, 20
 #: Seconds without progress of a disruption after which the process ends, with its stacks.
-STUCK_S = 900.0
+STUCK_S = deadline(900.0)
 
 
 def draw_disruptions(

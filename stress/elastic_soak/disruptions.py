@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from harness.deadlines import deadline
 from shared_pathways_service.events import Event
 
 __all__ = ["NOTICED_S", "Disruption", "LateError", "SoakError", "Survival"]
 
 #: Seconds that a disruption may take to be noticed.
-NOTICED_S: Final = 120.0
+NOTICED_S: Final = deadline(120.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

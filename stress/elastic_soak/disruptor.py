@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from harness.deadlines import deadline
 from harness.elastic import example_training
 from shared_pathways_service.events import Event
 from shared_pathways_service.runtime import allocator
@@ -32,7 +33,7 @@ __all__ = ["CHECKPOINT_PERIOD", "WHOLE_S", "Disruptor"]
 
 CHECKPOINT_PERIOD: Final = 20
 #: Seconds that training may take to be on all slices again.
-WHOLE_S: Final = 300.0
+WHOLE_S: Final = deadline(300.0)
 #: Steps on all slices, one after the other, after which a disruption is over.
 _WHOLE_STEPS: Final = 5
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from harness.deadlines import deadline
+
 #: Runs after the prelude of `harness.programs`. Each line of standard input is an order, as JSON:
 #: what to work at and the virtual slice that will be lost, or "leave".
-CLIENT = """
+CLIENT = (
+    f"DEADLINE_S = {deadline(150.0)}\n"
+    """
 import hashlib, itertools, queue
 placed, unplaced = queue.SimpleQueue(), queue.SimpleQueue()
 
@@ -57,7 +61,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}, on_event=hea
         return lambda: jax.device_put(x, sharding(both)).block_until_ready()
 
     def until_right(devices):
-        limit = time.monotonic() + 150
+        limit = time.monotonic() + DEADLINE_S
         while True:
             try:
                 found = float(np.asarray(total(on(devices, small))))
@@ -99,13 +103,14 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}, on_event=hea
         thread.start()
         is_working.wait()
         say("working", failed=list(failed))
-        left, came = unplaced.get(timeout=150), placed.get(timeout=150)
+        left, came = unplaced.get(timeout=DEADLINE_S), placed.get(timeout=DEADLINE_S)
         first_step = until_right(slices[lost])
         is_over.set()
-        thread.join(150)
+        thread.join(DEADLINE_S)
         spans = until_right(both)
         say("back", lost_at=left.monotonic, placed_at=came.monotonic, first_step_at=first_step,
             both_at=spans, index=came.data["virtual_index"], slice_id=came.data["slice_id"],
             reason=left.reason, failed=failed, is_stuck=thread.is_alive(),
             kept=digest(kept) == before, gone=error_of(gone), spanning=error_of(spanning))
 """
+)

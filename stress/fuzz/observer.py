@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import psutil
 
+from harness.deadlines import deadline
 from harness.proxy.raw import Failed, RawClient
 from stress.fuzz.conversation import FuzzError
 from stress.fuzz.witness import counters_of
@@ -64,7 +65,7 @@ class Observer:
     address: str
     stacks: Path
     devices: Sequence[int] = (0, 7)
-    patience_s: float = 30.0
+    patience_s: float = deadline(30.0)
     debuggers: dict[str, Sequence[str]] = dataclasses.field(default_factory=lambda: DEBUGGERS)
     looks: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)

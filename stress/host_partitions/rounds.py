@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.network.switch import CLEAR
 from harness.proxy.raw import Failed, single, split
 from stress.host_partitions.service import DEVICES, EACH_S, PartitionError, Service
@@ -54,7 +54,7 @@ class Round:
         copy = self._client.begin(
             "copy_arrays", array_handles=[self._arrays[0]], device_ids=[DEVICES[1]]
         )
-        copied = copy.result(EACH_S).array_handles[0]
+        copied = copy.result(deadline(EACH_S)).array_handles[0]
         self._check_failure(copied)
         self._check_slices(range(len(DEVICES)))
         self._service.cut(one, other, CLEAR)
@@ -122,7 +122,7 @@ class Round:
 
     def _check_failure(self, array: int, *, of_loss: bool = False) -> None:
         try:
-            self._client.begin_ready(array).result(EACH_S)
+            self._client.begin_ready(array).result(deadline(EACH_S))
         except Failed as failed:
             if (failed.code == _DATA_LOSS) is of_loss:
                 return

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.network.namespaces import Network, network
 from harness.network.servers import start_server
 from harness.network.switch import Condition
@@ -40,7 +40,7 @@ DEVICES = (0, 4)
 COLLECTIVE_S, HUNG_S = 4, 15.0
 #: Seconds for a round, at the most.
 EACH_S = 120.0
-_CALL_S = 30.0
+_CALL_S = deadline(30.0)
 _CUT = Condition(loss=1.0)
 
 

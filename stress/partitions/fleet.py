@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import grpc
 
+from harness.deadlines import deadline
 from harness.network.namespaces import Network
 from harness.network.servers import start_server
 from harness.processes import KIND
@@ -25,7 +26,7 @@ from stress.partitions.history import Belief, History, Life, Recorded
 
 __all__ = ["Fleet"]
 
-_CALL_S = 10.0
+_CALL_S = deadline(10.0)
 _PLACED = re.compile(
     r"Transition slice (\d+) unplaced -> placed \(placement on (\S+), generation (\d+)\)"
 )

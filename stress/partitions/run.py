@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.network.namespaces import Network, network
 from stress.partitions.checker import check, seconds_of_double_belief
 from stress.partitions.fleet import Fleet
@@ -25,7 +26,7 @@ PROXIES = ("p0", "p1", "p2", "p3")
 _TIMES = Times(beat_s=0.5, hung_s=5.0, ttl_s=12.0)
 _SHORT_S, _MEDIUM_S, _LONG_S = 1.5, 7.0, 16.0
 #: Seconds until all must agree, and between two looks.
-_SETTLE_S = 90.0
+_SETTLE_S = deadline(90.0)
 _LOOK_S = 0.2
 _STALLED_S = 1.0
 #: The number of the schedule in which proxies are silent until the resource manager gives them up,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from harness.deadlines import deadline
 from harness.own_service import own_directories
 from harness.processes import REPOSITORY, ServerProcess
 from shared_pathways_service.tunnel.link.near_uploads import UploadEnds
@@ -26,7 +27,7 @@ __all__ = ["Load", "Outcome", "Rounds", "rounds_of", "unguarded"]
 _UPLOADING_S = 0.02
 _SLICES = 3
 #: Seconds until a client has hung. (It is the slowest process of a busy machine.)
-_HUNG_S = 240.0
+_HUNG_S = deadline(240.0)
 
 
 @dataclasses.dataclass(frozen=True)

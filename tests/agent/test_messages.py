@@ -90,6 +90,7 @@ def test_orders_travel() -> None:
         session="s",
         owner=Identity(pid=1, start="x"),
         journal="/j",
+        delete_timeout_s=60.0,
     )
     assert Start.from_json(json.loads(json.dumps(start.to_json()))) == start
 

@@ -8,6 +8,8 @@ import re
 import pytest
 
 from conformance import releases
+from harness import history
+from harness.figures import pages
 from harness.processes import REPOSITORY
 from shared_pathways_service.api.jax_releases import check_pair, client_serdes
 from shared_pathways_service.errors import VersionSkew
@@ -19,7 +21,16 @@ RELEASES = re.findall(
 
 
 def test_the_table_is_that_of_the_last_run() -> None:
-    assert releases.TABLE.read() == releases.rendered(*releases.load())
+    assert releases.TABLE.read() == releases.rendered(*releases.load(), pages.written_at())
+
+
+def test_old_results_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {**releases.load()[1], "changed": True}
+    monkeypatch.setattr(history, "age", lambda *_: pages.OLD + 1)
+    *_, origin = releases.rendered([], run, "HEAD").split("\n\n")
+    text = " ".join(origin.split())
+    assert "**older than 200 commits of what it measures**" in text
+    assert f"at commit {run['commit'][:10]}, **with files that differ from it**" in text
 
 
 def test_all_pairs_ran_and_passed_or_are_refused() -> None:

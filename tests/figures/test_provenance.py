@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness import history, results
+from harness.deadlines import deadline
 from harness.processor_time import Watch
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -213,11 +214,11 @@ def test_the_kept_results_are_as_their_tools_wrote_them() -> None:
 def test_processes_that_outlived_their_parents_count_as_own() -> None:
     started = subprocess.Popen([sys.executable, "-c", _ORPHAN])
     watch = Watch(started.pid)
-    deadline = time.monotonic() + 60
-    while started.poll() is None and time.monotonic() < deadline:
+    end = time.monotonic() + deadline(60.0)
+    while started.poll() is None and time.monotonic() < end:
         watch.look()
         time.sleep(0.1)
-    while watch.counts()[0] < 80 and time.monotonic() < deadline:
+    while watch.counts()[0] < 80 and time.monotonic() < end:
         time.sleep(0.1)
     assert watch.counts()[0] >= 80, "of its child, which used a second of processor time"
 
@@ -229,8 +230,8 @@ def test_brief_work_of_others_is_not_lost() -> None:
     started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         watch = Watch(started.pid)
-        deadline = time.monotonic() + 60
-        while watch.counts()[1] < 20 and time.monotonic() < deadline:
+        end = time.monotonic() + deadline(60.0)
+        while watch.counts()[1] < 20 and time.monotonic() < end:
             time.sleep(0.1)
         own, others = watch.counts()
     finally:

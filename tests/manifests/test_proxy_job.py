@@ -113,6 +113,11 @@ def test_our_proxy_takes_flags_and_variables() -> None:
     assert (options.colocated_python, options.sidecar_name) == (True, "")
     [mount] = container(inputs)["volumeMounts"]
     assert options.token_file == f"{mount['mountPath']}/token"
+    # (All that the kubelet copies to a pod's status.)
+    assert (options.last_requests_file, options.last_requests_bytes) == (
+        "/dev/termination-log",
+        4096,
+    )
 
 
 def test_limits_are_our_proxys_flags_and_refused_for_googles() -> None:

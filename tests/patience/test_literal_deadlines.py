@@ -13,7 +13,7 @@ from tests.patience.assignments import assigned
 
 _ROOT = Path(__file__).resolve().parents[2]
 _THIS = Path(__file__).resolve()
-_FOLDERS = ("tests", "harness")
+_FOLDERS = ("tests", "harness", "stress")
 
 #: Names of deadlines.
 _DEADLINE = re.compile(r"(?:^|_)(?:DEADLINE|LIMIT|WAIT)_S$")
@@ -22,9 +22,13 @@ _DEADLINE = re.compile(r"(?:^|_)(?:DEADLINE|LIMIT|WAIT)_S$")
 _TAKES_TIMEOUT = ("communicate", "get", "join", "result", "run", "urlopen", "wait")
 _UNNAMED = ("join", "result", "settimeout", "wait")
 _LAST = ("asyncio.timeout", "asyncio.wait_for")
+#: What a moment is added to.
+_NOW = ("time.monotonic()",)
 #: The same in programs, which are texts.
 _IN_TEXT = re.compile(
-    r"\.(?:(?:communicate|get|join|wait)\((?:[^()\n]*, )?timeout=|(?:join|wait)\()(\d[\d.]*)\)"
+    r"(?:\.(?:communicate|get|join|wait)\((?:[^()\n]*, )?timeout=|\.(?:join|wait)\("
+    r"|\btime\.monotonic\(\) \+ )(\d[\d.]*)(?=\)|$)",
+    re.MULTILINE,
 )
 #: With less a test looks whether something has not happened yet, and does not wait for it.
 _LEAST_S = 1.0
@@ -71,10 +75,17 @@ def _found_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
             function = ast.unparse(node.func)
             for timeout in filter(_is_long, _timeouts_of(node, function)):
                 yield node.lineno, f"{function}({ast.unparse(timeout)})"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            if ast.unparse(node.left) in _NOW and _is_long(node.right):
+                yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for found in _IN_TEXT.finditer(node.value):
-                if float(found[1]) >= _LEAST_S:
-                    yield node.lineno, found[0]
+            yield from ((node.lineno, what) for what in _found_in_text(node.value))
+
+
+def _found_in_text(text: str) -> Iterator[str]:
+    for found in _IN_TEXT.finditer(text):
+        if float(found[1]) >= _LEAST_S:
+            yield found[0]
 
 
 def _timeouts_of(call: ast.Call, function: str) -> Iterator[ast.expr]:
@@ -116,6 +127,11 @@ def test_deadlines_are_no_plain_numbers() -> None:
         ("heard.get(timeout=DEADLINE_S)", False),
         ("process.wait(2 * DEADLINE_S)", False),
         ("assert not event.wait(0.2)", False),
+        ("end = time.monotonic() + 150", True),
+        ("end = time.monotonic() + DEADLINE_S", False),
+        ("soon = time.monotonic() + 0.2", False),
+        ("program('end = time.monotonic() + 150')", True),
+        ("program('end = time.monotonic() + 150 * slow')", False),
         ("values.get('a', 0)", False),
         ("api.get(path, timeout_s=60)", False),
         ("program('x = heard.get(timeout=150)')", True),

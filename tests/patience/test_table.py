@@ -27,10 +27,25 @@ _NO_TIMEOUT = (
 #: Where seconds are something else altogether: the table, what several processes agree on, fields
 #: of objects of Kubernetes, and periods of the scheduler's book.
 _OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "testing/")
+#: Fields with a default that users can give or that both sides of a protocol know, by their class.
+#: (Those that a flag makes are options anyway.)
+_OPTIONS: Mapping[str, Collection[str]] = {
+    "cli/options/run_options: RunOptions": {"timeout"},
+    # Of elastic training, in its documentation.
+    "elastic/policy/options: Options": {
+        *("elastic_timeout_seconds", "probe_timeout", "health_timeout", "busy_timeout")
+    },
+    "operations/disruptions: ChaosOptions": {"mtbf_s", "down_for_s"},
+    # --request_timeout_s and --slow_reader_s of a proxy, of which these are the defaults.
+    "servers/proxy/limits: Limits": {"request_timeout_s", "slow_reader_s"},
+    # How long a link's session is kept: keep_for= of a service, or --link_keep_s.
+    "tunnel/link/far_end: FarOptions": {"keep_s"},
+    "tunnel/link/near_end: NearOptions": {"keep_s", "early_from_s"},
+}
 #: An assignment to an entry of the table.
 _ASSIGNED = re.compile(r"\btimeouts\.[A-Z_]+(\.seconds)? = ")
 #: The factor that a text sets for other processes, or for its own.
-_FACTOR = re.compile(r"""(?:SPS_PATIENCE["'\]]*\s*[,:=]\s*["']?|\bpatience\()([\d.]+)""")
+_FACTOR = re.compile(r"""SPS_PATIENCE["'\]]*\s*[,:=]\s*["']?([\d.]+)""")
 #: How tests wait for a longer or a shorter time.
 _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
@@ -71,6 +86,7 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
         *("_RATE_S", "_BUSY_S", "_MEASURED_S", "_IDLE_S"),
     },
     "tunnel/link/windows": {"_RATE_S"},
+    "tunnel/pump: PumpTimes": {"ping_s"},  # an interval
     "web/page_state": {"_ROUNDING_S"},
     "web/slice_history": {"_SAME_EVENT_S"},
 }
@@ -78,25 +94,39 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
 
 def timeout_errors(root: Path, package: str, known: Mapping[str, Collection[str]]) -> Iterator[str]:
     """Yields a line for each constant of seconds that is a time-out outside of the table."""
-    unneeded = {f"{module}: {name}" for module, names in known.items() for name in names}
+    unneeded = {f"{where}: {name}" for where, names in known.items() for name in names}
     for path in sorted((root / package).rglob("*.py")):
         module = path.relative_to(root / package).with_suffix("").as_posix()
         if module.startswith(_OTHER_SECONDS):
             continue
-        for name in _numbers_of(ast.parse(path.read_text())):
-            if not name.endswith("_S") or name.endswith(_NO_TIMEOUT):
+        for where, name in _numbers_of(ast.parse(path.read_text()), module):
+            if not _names_a_timeout(name):
                 continue
-            unneeded.discard(f"{module}: {name}")
-            if name not in known.get(module, ()):
-                yield f"{module}: {name} is a time-out: it belongs into patience/timeouts.py"
+            unneeded.discard(f"{where}: {name}")
+            if name not in known.get(where, ()):
+                yield f"{where}: {name} is a time-out: it belongs into patience/timeouts.py"
     for name in sorted(unneeded):
-        yield f"{name} is gone: remove it from _NOT_TIMEOUTS"
+        yield f"{name} is gone: remove it from _NOT_TIMEOUTS or _OPTIONS"
 
 
-def _numbers_of(tree: ast.Module) -> Iterator[str]:
-    """Yields the names of the module's constants that are numbers."""
-    for node in tree.body:
-        yield from (name for name, value in assigned(node) if _is_number(value))
+def _names_a_timeout(name: str) -> bool:
+    is_one = name.upper().endswith("_S") or "timeout" in name.lower()
+    return is_one and not name.upper().endswith(_NO_TIMEOUT)
+
+
+def _numbers_of(tree: ast.AST, module: str) -> Iterator[tuple[str, str]]:
+    """Yields the constants that are numbers: where, and their names.
+
+    They are those of the module, and those of classes, as defaults of fields are; there 0 is none.
+    """
+    for node in ast.iter_child_nodes(tree):
+        yield from ((module, name) for name, value in assigned(node) if _is_number(value))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for name, value in (pair for line in node.body for pair in assigned(line)):
+            if _is_number(value) and ast.unparse(value) not in ("0", "0.0"):
+                yield f"{module}: {node.name}", name
 
 
 def _is_number(value: ast.expr) -> bool:
@@ -134,14 +164,35 @@ def too_large_factors(root: Path, folders: Iterable[str]) -> Iterator[str]:
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             text = path.read_text()
-            for found in _FACTOR.finditer(text):
-                if float(found[1]) > MOST:
-                    line = text[: found.start()].count("\n") + 1
-                    yield f"{path.relative_to(root)}:{line}: users have a factor of at most {MOST}"
+            if "patience" not in text.lower():
+                continue
+            lines = {
+                text[: found.start()].count("\n") + 1
+                for found in _FACTOR.finditer(text)
+                if float(found[1]) > MOST
+            }
+            lines |= {
+                node.lineno
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.Call) and _sets_too_much(node)
+            }
+            for line in sorted(lines):
+                yield f"{path.relative_to(root)}:{line}: users have a factor of at most {MOST}"
+
+
+def _sets_too_much(call: ast.Call) -> bool:
+    """Whether a call of `patience` has a number anywhere in its arguments that is too large."""
+    if ast.unparse(call.func).rpartition(".")[2] != "patience":
+        return False
+    return any(
+        isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value > MOST
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+        for node in ast.walk(argument)
+    )
 
 
 def test_every_time_out_of_the_package_is_in_the_table() -> None:
-    assert list(timeout_errors(_ROOT, _PACKAGE, _NOT_TIMEOUTS)) == []
+    assert list(timeout_errors(_ROOT, _PACKAGE, {**_NOT_TIMEOUTS, **_OPTIONS})) == []
 
 
 def test_no_test_replaces_a_time_out() -> None:
@@ -173,6 +224,7 @@ def test_every_time_out_is_used() -> None:
         ("_RETRY_INTERVAL_S = 5.0", False),
         ("ANSWERS = 5", False),
         ("_ANSWER_S = timeouts.ANSWER.seconds", False),
+        ("_ANSWER_TIMEOUT = 5.0", True),
     ],
 )
 def test_a_time_out_elsewhere_is_found(source: str, *, is_found: bool, tmp_path: Path) -> None:
@@ -180,7 +232,31 @@ def test_a_time_out_elsewhere_is_found(source: str, *, is_found: bool, tmp_path:
     (tmp_path / "tried" / "one.py").write_text(source)
     found = list(timeout_errors(tmp_path, "tried", {}))
     assert bool(found) is is_found
-    assert all("one: _ANSWER_S" in line for line in found)
+    assert all("one: _ANSWER_" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("field", "is_found"),
+    [
+        ("answer_s: float = 5.0", True),
+        ("answer_s = 2 * 60", True),
+        ("answer_timeout: float = 5", True),
+        ("answer_s: float = 0.0", False),
+        ("answer_s: float", False),
+        ("poll_s: float = 0.1", False),
+        ("answers: int = 5", False),
+        ("answer: Timeout = timeouts.ANSWER", False),
+        ("answer_s: float = flag(5.0, parse=seconds)", False),
+    ],
+)
+def test_a_time_out_in_a_class_is_found(field: str, *, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried" / "one.py").write_text(f"class One:\n    class Two:\n        {field}\n")
+    found = list(timeout_errors(tmp_path, "tried", {}))
+    name = field.replace(":", " ").split()[0]
+    place = f"one: Two: {name}"
+    assert [line.partition(" is a")[0] for line in found] == [place] * is_found
+    assert list(timeout_errors(tmp_path, "tried", {"one: Two": {name}} if is_found else {})) == []
 
 
 def test_an_exception_without_need_is_found(tmp_path: Path) -> None:
@@ -188,7 +264,7 @@ def test_an_exception_without_need_is_found(tmp_path: Path) -> None:
     (tmp_path / "tried" / "one.py").write_text("_A_S = 5.0\n")
     known = {"one": {"_A_S", "_B_S"}}
     found = list(timeout_errors(tmp_path, "tried", known))
-    assert found == ["one: _B_S is gone: remove it from _NOT_TIMEOUTS"]
+    assert found == ["one: _B_S is gone: remove it from _NOT_TIMEOUTS or _OPTIONS"]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +293,8 @@ def test_a_replaced_time_out_is_found(source: str, *, is_found: bool, tmp_path: 
         ('env = {"SPS_PATIENCE": "', '"}'),
         ("command = 'SPS_PATIENCE=", " sps status'"),
         ("with patience(", "): pass"),
+        ("with patience(1 if is_slow else ", "): pass"),
+        ("with harness.patience.patience(factor=", "): pass"),
     ],
 )
 def test_a_factor_that_is_too_large_is_found(before: str, after: str, tmp_path: Path) -> None:

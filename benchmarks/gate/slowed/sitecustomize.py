@@ -1,6 +1,7 @@
 """Slows a function down in each Python process that has this folder on its PYTHONPATH.
 
-`SPS_GATE_SLOWED` names it, as MODULE:NAME:SECONDS, where the seconds are added to each call.
+`SPS_GATE_SLOWED` names it, as MODULE:NAME:SECONDS:KIND, where the seconds are added to each call:
+of processor time if the kind is "processor", else of any.
 `python -m benchmarks.gate --prove` uses this, to show that the gate sees it.
 """
 
@@ -12,7 +13,7 @@ import importlib.machinery
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +21,10 @@ VARIABLE = "SPS_GATE_SLOWED"
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, name: str, seconds: float) -> None:
-        self._loader, self._name, self._seconds = loader, name, seconds
+    def __init__(
+        self, loader: importlib.abc.Loader, name: str, pass_time: Callable[[], None]
+    ) -> None:
+        self._loader, self._name, self._pass_time = loader, name, pass_time
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -37,7 +40,7 @@ class _Loader(importlib.abc.Loader):
     def _slowed(self, function: Any) -> Any:
         @functools.wraps(function)
         def slowed(*arguments: Any, **keywords: Any) -> Any:
-            _pass(self._seconds)
+            self._pass_time()
             return function(*arguments, **keywords)
 
         return slowed
@@ -53,9 +56,15 @@ def _pass(seconds: float) -> None:
         pass
 
 
+def _compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, module: str, name: str, seconds: float) -> None:
-        self._module, self._name, self._seconds = module, name, seconds
+    def __init__(self, module: str, name: str, pass_time: Callable[[], None]) -> None:
+        self._module, self._name, self._pass_time = module, name, pass_time
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -64,10 +73,11 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._name, self._seconds)
+            spec.loader = _Loader(spec.loader, self._name, self._pass_time)
         return spec
 
 
 if wanted := os.environ.get(VARIABLE):
-    module, name, seconds = wanted.split(":")
-    sys.meta_path.insert(0, _Finder(module, name, float(seconds)))
+    module, name, seconds, kind = wanted.split(":")
+    pass_time = functools.partial(_compute if kind == "processor" else _pass, float(seconds))
+    sys.meta_path.insert(0, _Finder(module, name, pass_time))

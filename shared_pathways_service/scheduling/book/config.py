@@ -72,7 +72,7 @@ class RmConfig:
     hung_after_s: float = constants.WORKER_HUNG_S
     tenant_ttl_s: float = constants.TENANT_TTL_S
     recovering_s: float = constants.RECOVERING_S
-    starting_grace_s: float = 30.0
+    starting_grace_s: float = 0.0
     retell_s: float = 1.0
     preemption_grace_s: float = constants.PREEMPTION_GRACE_S
     aging_s: float | None = constants.AGING_S

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent import futures
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.executor.executor_commands import Data
@@ -46,7 +47,7 @@ def core_server(
         DRIVE: Route(pool, lambda call: _drive(service, call)),
         TAKE: Route(pool, lambda call: _take(service, call)),
     }
-    return CoreServer(options, routes, pool)
+    return CoreServer(options, routes, pool, slow_reader_s=timeouts.EXECUTOR_LAST_READ.s)
 
 
 def _drive(service: ExecutorService, call: CoreCall) -> None:

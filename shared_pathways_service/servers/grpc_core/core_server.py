@@ -56,8 +56,8 @@ class CoreServer:
       options: Options of gRPC, as `grpc.server` takes them.
       routes: The routes by the methods' paths.
       pool: The threads that refuse calls of other methods.
-      max_calls: The most calls at a time; one more is refused.
       slow_reader_s: The time for a client to read the last message of a call.
+      max_calls: The most calls at a time; one more is refused.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class CoreServer:
         routes: Mapping[str, Route],
         pool: futures.Executor,
         *,
+        slow_reader_s: float,
         max_calls: int = 1 << 16,
-        slow_reader_s: float = 600.0,
     ) -> None:
         self._max_calls = max_calls
         # (Adding and discarding take no lock.)

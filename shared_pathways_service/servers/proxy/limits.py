@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.api.proxy_limits import ProxyLimits
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 
 __all__ = ["LARGEST_MESSAGE", "Limits"]
 
@@ -26,7 +28,7 @@ class Limits:
       unread_bytes: Answers of a session that its client has not read yet.
       sessions: Concurrent sessions.
       transfers: Concurrent uploads and downloads of all sessions; others wait.
-      transfer_patience_s: Seconds after which a stalled transfer is ended, if others wait.
+      stalled_transfer: The time after which a stalled transfer is ended, if others wait.
       calls: Concurrent calls of all methods, including waiting ones; each costs 16 KiB.
       request_timeout_s: The time for the request of a call to arrive, except sessions and uploads.
       slow_reader_s: The time for a client to read the last message of a call.
@@ -39,7 +41,7 @@ class Limits:
     unread_bytes: int = 256 << 20
     sessions: int = ProxyLimits.max_sessions
     transfers: int = 256
-    transfer_patience_s: float = 60.0
+    stalled_transfer: Timeout = timeouts.STALLED_TRANSFER
     calls: int = 1 << 16
     request_timeout_s: float = 10.0
     slow_reader_s: float = 600.0

@@ -22,6 +22,7 @@ from shared_pathways_service.events.manager_events import PhysicalSliceLost, Sli
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.kube.in_cluster import in_cluster_access
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
 from shared_pathways_service.runtime import descriptors
@@ -128,6 +129,7 @@ def _restore(
         hung_after_s=options.hung_after_s,
         tenant_ttl_s=options.tenant_ttl_s,
         recovering_s=options.recovering_s,
+        starting_grace_s=timeouts.SLICES_AT_START.s,
         preemption_grace_s=options.preemption_grace_s,
         aging_s=options.aging_s or None,
         idle_release_s=idle_release_s,

@@ -58,6 +58,19 @@ def test_growing_again_is_not_a_failure() -> None:
     assert [mark.sight for mark in report.marks] == [Sight.GREW, Sight.RESTORED]
 
 
+def test_growing_again_does_not_begin_with_a_slice_that_is_down() -> None:
+    process = Process()
+    process.start(0, "0,2")
+    process.steps(0, 1, 4)
+    process.tell(4.5, "slice.down", slice=2)
+    process.tell(5, "elastic.retry", attempt=1, cause="scale_up")
+    process.tell(5.5, "slice.down", slice=0)
+    process.attempt(6, "1")
+    process.steps(6, 5, 6)
+    [incident] = reported(process).incidents
+    assert (incident.cause, incident.at_s, incident.slices) == ("scale_up", 5, ())
+
+
 def test_a_failure_during_a_recovery_is_part_of_it() -> None:
     process = Process()
     process.start(0)

@@ -13,6 +13,7 @@ from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.explanations import explain
 from tests.scheduling.harness import SMALL, Rm
 from tests.scheduling.policies.idle_scenes import RELEASE_S, WARNING_S, running, service, warned
+from tests.scheduling.policies.scenes import GRACE_S, noticed
 
 
 def test_an_idle_tenant_is_warned_and_loses_its_slices() -> None:
@@ -199,3 +200,25 @@ def test_history_and_explanation_state_idleness() -> None:
 def test_impossible_times_are_refused(times: dict[str, float], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         RmConfig(slices={SMALL: 1}, **times)  # type: ignore[arg-type]
+
+
+def test_a_tenant_that_was_idle_waits_on_when_its_promise_ends() -> None:
+    rm = service(preemption_grace_s=GRACE_S)
+    rm.ask("ada", 1, priority=1)  # without a queue_timeout
+    rm.tell("ada", 1)
+    rm.after(RELEASE_S - WARNING_S)
+    rm.tell("ada", 1, RELEASE_S - WARNING_S)
+    rm.after(WARNING_S)
+    rm.ask("low", 1)
+    assert rm.on("low") == ["slice-0"]
+    rm.tell("ada", 2)
+    assert list(noticed(rm)) == ["low"]
+    # Without the victim's slice there is nothing to promise.
+    rm.end_worker("slice-0")
+    assert noticed(rm) == {}
+    rm.after(1.0)
+    assert rm.heard("ada", m.RefuseTenant) == []
+    assert rm.queue == ["ada"]
+    rm.join("slice-0", life="2")
+    rm.after(GRACE_S)
+    assert rm.on("ada") == ["slice-0"]

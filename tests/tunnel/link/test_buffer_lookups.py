@@ -71,7 +71,7 @@ async def look_up(lookups: BufferLookups, *handles: int) -> list[bytes | None]:
     ]
     for handle, future in zip(handles, futures, strict=True):
         # Only what is slow on purpose is given up, however slow this machine is.
-        with patience(1 if handle == SLOW else 100):
+        with patience(1 if handle == SLOW else 10):
             lookups.look_up(SESSION, handle, future.set_result)
     return await asyncio.gather(*futures)
 

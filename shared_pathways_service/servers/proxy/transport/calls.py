@@ -61,7 +61,7 @@ class Calls:
         self.service = service
         self.transfers = Transfers(
             service.limits.transfers,
-            service.limits.transfer_patience_s,
+            service.limits.stalled_transfer,
             is_shared=lambda: len(service.sessions) > 1,
         )
         self.late, self.late_downloads = (

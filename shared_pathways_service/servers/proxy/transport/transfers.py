@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.serving.call_threads import CallThreads
 
@@ -29,16 +30,16 @@ class Transfers:
 
     Args:
       count: The most at a time.
-      patience_s: Seconds after which a stalled one is ended, if others wait. They are counted in
-        checks of a thread, so time in which this process does not run does not count.
+      timeout: The time after which a stalled one is ended, if others wait. It is counted in checks
+        of a thread, so time in which this process does not run does not count.
       is_shared: Whether there is more than one session.
     """
 
     def __init__(
-        self, count: int, patience_s: float, *, is_shared: Callable[[], bool] = lambda: True
+        self, count: int, timeout: Timeout, *, is_shared: Callable[[], bool] = lambda: True
     ) -> None:
         self.pool = CallThreads(count, "transfer")
-        self._patience_s = patience_s
+        self._timeout = timeout
         self._is_shared = is_shared
         self._under_way: dict[_Transfer, None] = {}
         self._closed = threading.Event()
@@ -66,7 +67,7 @@ class Transfers:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def _end_stalled(self) -> None:
-        while not self._closed.wait(self._patience_s / _LOOKS):
+        while not self._closed.wait(self._timeout.s / _LOOKS):
             # (One that was cancelled may take a while to end.)
             stalled = [t for t in list(self._under_way) if t.is_still() and not t.ended]
             if not self.pool.waiting or not self._is_shared():
@@ -74,7 +75,7 @@ class Transfers:
             if stalled:
                 glog(
                     "W",
-                    f"{len(stalled)} transfers have not moved for {self._patience_s:g} s and delay "
+                    f"{len(stalled)} transfers have not moved for {self._timeout.s:g} s and delay "
                     "others: ending them",
                 )
             for transfer in stalled:

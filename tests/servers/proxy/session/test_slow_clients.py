@@ -16,6 +16,7 @@ import pytest
 from harness.processes import DEADLINE_S
 from harness.proxy.raw import F32, RawClient, single
 from shared_pathways_service.api.jax_releases import newest_served
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.devices.status_errors import StatusError
@@ -35,7 +36,7 @@ transport = transports.both
 def test_stalled_transfers_delay_others_only_for_a_while(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
-    proxy = make_proxy(limits=Limits(transfers=4, transfer_patience_s=1.0))
+    proxy = make_proxy(limits=Limits(transfers=4, stalled_transfer=Timeout(1.0)))
     stopped, other = connect(proxy.address), connect(proxy.address)
     array = stopped.put(np.zeros(4 << 20, np.float32), single(0))
     pending, buffer = stopped.begin_fetch(array)
@@ -90,7 +91,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_pending_lookups_delay_others_only_for_a_while(
     make_proxy: MakeProxy, connect: MakeClient, waits: list[str]
 ) -> None:
-    proxy = make_proxy(limits=Limits(transfers=2, transfer_patience_s=1.0))
+    proxy = make_proxy(limits=Limits(transfers=2, stalled_transfer=Timeout(1.0)))
     waiting, other = connect(proxy.address), connect(proxy.address)
     calls = [begin_lookup(waiting, handle) for handle in (9001, 9002)]
     wait_until(lambda: waits == ["waits"] * 2)
@@ -111,7 +112,7 @@ def test_a_lookup_ends_with_its_call(
 
 
 def test_a_transfer_is_ended_once(capfd: pytest.CaptureFixture[str]) -> None:
-    under_way = transfers.Transfers(1, 0.1)
+    under_way = transfers.Transfers(1, Timeout(0.1))
     release = threading.Event()
     work = [under_way.pool.submit(release.wait), under_way.pool.submit(release.wait)]
     told: list[str] = []

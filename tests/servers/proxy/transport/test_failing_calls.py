@@ -30,7 +30,7 @@ def serve() -> Iterator[Callable[[Callable[[CoreCall], bytes | None]], Any]]:
         def start(behave: Callable[[CoreCall], bytes | None]) -> Any:
             pool = CallThreads(2, "one")
             stack.callback(pool.shutdown)
-            server = CoreServer((), {"/x/One": Route(pool, behave)}, pool)
+            server = CoreServer((), {"/x/One": Route(pool, behave)}, pool, slow_reader_s=DEADLINE_S)
             stack.callback(server.stop)
             port = server.add_insecure_port("127.0.0.1:0")
             server.start()
