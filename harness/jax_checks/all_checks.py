@@ -12,6 +12,7 @@ from harness.jax_checks import (  # noqa: F401 - each has functions that are com
     places,
     programs,
     refusals,
+    small_types,
     values,
 )
 from harness.jax_checks.compared import COMPARED

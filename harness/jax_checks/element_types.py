@@ -1,4 +1,7 @@
-"""Each kind of operation on each element type: equal to the CPU, or refused with the same words."""
+"""Each kind of operation on each element type: equal to the CPU, or refused with the same words.
+
+`small_types` has those with which the CPU hardly computes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from harness.jax_checks.values import ML_DTYPES, NUMPY_DTYPES
 _TWO_BITS = ("int2", "uint2")
 _ROW = [0, 1, 1, 0, 1, 0, 1, 1]
 
-_OPERATIONS: Mapping[str, Callable[[Any], Any]] = {
+OPERATIONS: Mapping[str, Callable[[Any], Any]] = {
     "add": lambda x: x + x,
     "compare": lambda x: (x == x[::-1], x < x[::-1]),
     "select": lambda x: jnp.where(x == x[0], x, x[::-1]),
@@ -36,7 +39,7 @@ _OPERATIONS: Mapping[str, Callable[[Any], Any]] = {
     "pad": lambda x: jnp.pad(x, 2),
 }
 #: Within `shard_map` over an axis of four devices.
-_COLLECTIVES: Mapping[str, Callable[[Any], Any]] = {
+COLLECTIVES: Mapping[str, Callable[[Any], Any]] = {
     "psum": lambda x: jax.lax.psum(x, "b"),
     "pmax": lambda x: jax.lax.pmax(x, "b"),
     "all_gather": lambda x: jax.lax.all_gather(x, "b").reshape(-1),
@@ -52,7 +55,7 @@ def operations_on_every_dtype(devices: Devices) -> Told:
     others = {name: array for name, array in arrays.items() if name not in _TWO_BITS}
     return {
         name: _of_all(devices, operation, others if name == "concatenate" else arrays)
-        for name, operation in _OPERATIONS.items()
+        for name, operation in OPERATIONS.items()
     }
 
 
@@ -66,8 +69,7 @@ def collectives_of_every_dtype(devices: Devices) -> Told:
 
     others = {name: array for name, array in arrays.items() if name not in _TWO_BITS}
     return {
-        name: _of_all(devices, mapped(operation), others)
-        for name, operation in _COLLECTIVES.items()
+        name: _of_all(devices, mapped(operation), others) for name, operation in COLLECTIVES.items()
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from jax.experimental import checkify, io_callback
 from jax.sharding import NamedSharding, SingleDeviceSharding
@@ -17,7 +16,6 @@ from jax.sharding import PartitionSpec as P
 
 from harness.jax_checks.compared import (
     CLIENTS_OWN,
-    JAX_RELEASE,
     Case,
     Devices,
     Told,
@@ -88,22 +86,12 @@ def errors_of_arguments(devices: Devices) -> Told:
             "objects": lambda: jax.device_put(np.array([object()]), devices[0]),
             "words": lambda: jax.device_put(np.array(["a"]), devices[0]),
             "dates": lambda: jax.device_put(np.array(["2020-01-01"], "datetime64[D]"), devices[0]),
-            "6 bits": lambda: jax.device_put(np.ones(4, ml_dtypes.float6_e2m3fn), devices[0]),
             "pickled": lambda: pickle.loads(pickle.dumps(square)),
             "copied": lambda: copy.deepcopy(square),
             "dlpack": lambda: np.from_dlpack(to_numpy),
             "pointer": lambda: square.unsafe_buffer_pointer() > 0,
         },
     )
-
-
-if JAX_RELEASE >= (0, 11):  # the first with such a CPU
-    CLIENTS_OWN["errors_of_arguments"] = {
-        "6 bits": (
-            "JaxRuntimeError",
-            "UNIMPLEMENTED: arrays of type KIND_F6E2M3FN are not supported",
-        )
-    }
 
 
 @compared

@@ -10,12 +10,12 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 
 __all__ = [
     "KIND_OF_ELEMENT",
+    "SIX_BIT_ELEMENTS",
     "STRING",
     "STRING_DTYPE",
     "TOKEN",
     "TOKEN_DTYPE",
     "TWO_BIT_ELEMENTS",
-    "UNSUPPORTED_ELEMENTS",
     "dtype_of",
     "kind_of_element",
 ]
@@ -52,10 +52,14 @@ _TABLE = (
     (_Kind.KIND_F8E5M2, ml_dtypes.float8_e5m2, "f8E5M2"),
     (_Kind.KIND_F8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
     (_Kind.KIND_F8E8M0FNU, ml_dtypes.float8_e8m0fnu, "f8E8M0FNU"),
+    (_Kind.KIND_F6E2M3FN, ml_dtypes.float6_e2m3fn, "f6E2M3FN"),
+    (_Kind.KIND_F6E3M2FN, ml_dtypes.float6_e3m2fn, "f6E3M2FN"),
 )
-#: StableHLO's element types that programs must not have. XLA (of jaxlib 0.11 and 0.12, which have
-#: floats of six bits) crashes if it needs e.g. a zero of them.
-UNSUPPORTED_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
+#: One bit: arrays only, as StableHLO has no such type (JAX writes `int1` as a boolean). Not every
+#: release of ml_dtypes has them.
+_ONE_BIT = {_Kind.KIND_S1: "int1", _Kind.KIND_U1: "uint1"}
+#: StableHLO's floats of six bits, which jaxlib has from 0.11 on.
+SIX_BIT_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
 #: StableHLO's integers of two bits. XLA for CPUs (of jaxlib 0.9 to 0.12) crashes at a concatenation
 #: of them. Over several devices it gathers wrong values, and crashes or waits for ever in other
 #: collectives, which its partitioner adds to any program. (Those of four bits are right.)
@@ -66,7 +70,11 @@ TOKEN_DTYPE = np.dtype(np.bool_)
 #: A string has any length: only functions of colocated_python return such arrays.
 STRING = int(_Kind.KIND_STRING)
 STRING_DTYPE: np.dtype = np.dtypes.StringDType()
-_DTYPES: dict[int, np.dtype] = {int(kind): np.dtype(dtype) for kind, dtype, _ in _TABLE}
+_DTYPES: dict[int, np.dtype] = {int(kind): np.dtype(dtype) for kind, dtype, _ in _TABLE} | {
+    int(kind): np.dtype(getattr(ml_dtypes, name))
+    for kind, name in _ONE_BIT.items()
+    if hasattr(ml_dtypes, name)
+}
 KIND_OF_ELEMENT: dict[str, int] = {element: int(kind) for kind, _, element in _TABLE}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.devices.dtypes import TWO_BIT_ELEMENTS, UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import TWO_BIT_ELEMENTS
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -27,6 +27,7 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_calls import (
     check_sdy,
     is_written,
 )
+from shared_pathways_service.servers.proxy.program_checks.six_bits import SixBits
 from shared_pathways_service.servers.xla.operation_attributes import (
     CUSTOM_CALL,
     TARGET,
@@ -43,7 +44,6 @@ _OF_JAX = frozenset(
     f"mhlo.{name}" for name in ("num_partitions", "num_replicas", "frontend_attributes")
 )
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
-_UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 _TWO_BITS = re.compile(rf"(?<=[<x])({'|'.join(TWO_BIT_ELEMENTS)})(?=>)")
 _CONCATENATE = "stablehlo.concatenate"
 
@@ -95,6 +95,7 @@ class _Walk:
         self.calls: list[Any] = []
         self.shardys: list[Any] = []
         self._types: set[Any] = set()
+        self._six_bits = SixBits()
         self._graph = CallGraph()
         self._foreign = ""
         self._error: Exception | None = None
@@ -117,6 +118,7 @@ class _Walk:
         # (The arguments of regions have the type of an operand or a result.)
         self._types.update(value.type for value in operation.results)
         self._graph.add(operation)
+        self._six_bits.add(operation)
         if name == _CONCATENATE:
             self._concatenated.update(value.type for value in operation.results)
         if name == _FUNCTION:
@@ -155,10 +157,9 @@ class _Walk:
         self._check_types()
 
     def _check_types(self) -> None:
+        if problem := self._six_bits.problem(map(str, self._types), self._num_devices):
+            raise StatusError(Code.UNIMPLEMENTED, problem)
         for mlir_type in self._types:
-            if found := _UNSUPPORTED.search(str(mlir_type)):
-                text = f"arrays of type {found[0]} are not supported"
-                raise StatusError(Code.UNIMPLEMENTED, text)
             if self._is_on_cpus and (found := _TWO_BITS.search(str(mlir_type))):
                 if self._num_devices > 1:
                     raise _two_bits(f"programs over several devices with {found[0]}")
