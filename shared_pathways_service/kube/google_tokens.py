@@ -119,6 +119,7 @@ def _translated(error: Exception) -> SharedPathwaysError:
             server="Google",
             cause=cause,
             hint=hint_for(error),
+            is_final=bool(hint_for(error)),
         )
     return AccessDenied(
         f"no credentials for Google Cloud: {error}",

@@ -234,12 +234,12 @@ class Transport:
         `earlier` is why an earlier try failed, if one did.
         """
         tokens = self._access.tokens
+        also = f"; an earlier try: {earlier}" if earlier else ""
         if tokens.awaited_s is None:
-            also = f"; an earlier try: {earlier}" if earlier else ""
             way = f", through the proxy {self._proxy}" if self._proxy else ""
             return self.unreachable(target, f"no {what} within {within_s:g} s{way}{also}")
         issuer = tokens.of or "the source of credentials"
-        cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s"
+        cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s{also}"
         return ApiUnreachable(
             f"cannot {target}: no credentials yet: {cause}",
             server=self._access.server,
