@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.google_tokens import GoogleUser
+from shared_pathways_service.kube.http_proxies import NetworkProxy, proxy_of_environment
+from shared_pathways_service.kube.tls import UNTRUSTED_HINT, trusted_authorities
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Metric, Reading
@@ -45,6 +47,9 @@ _PASSING: Final = (
     "UNKNOWN",
 )
 
+#: In gRPC's text for a server that no trusted authority has certified.
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +73,7 @@ class CloudMonitoring:
         self._labels = dict(labels)
         self._user = GoogleUser()
         self._channel: grpc.aio.Channel | None = None
+        self._proxy: NetworkProxy | None = None
         self._client: monitoring_v3.MetricServiceAsyncClient | None = None
         self._is_declared = False
         self._written_at = 0.0
@@ -90,8 +96,9 @@ class CloudMonitoring:
                     await self._declare(client)
                 await self._send(client, series)
         except TimeoutError as error:
-            raise Delayed(f"no answer within {timeouts.MONITORING_WRITE.s:g} s") from error
-        except AccessDenied as error:
+            limit = f"{timeouts.MONITORING_WRITE.s:g} s"
+            raise Delayed(f"no answer within {limit}{self._way()}") from error
+        except (AccessDenied, InvalidRequestError) as error:
             raise Unavailable(str(error)) from error
         except SharedPathwaysError as error:
             raise Delayed(str(error)) from error
@@ -107,7 +114,6 @@ class CloudMonitoring:
             await asyncio.to_thread(importlib.import_module, "google.cloud.monitoring_v3")
         except ImportError as error:
             raise Unavailable(f"{error}: pip install 'shared-pathways-service[metrics]'") from error
-        import grpc  # noqa: PLC0415
         from google.cloud import monitoring_v3  # noqa: PLC0415
         from google.cloud.monitoring_v3.services.metric_service.transports import (  # noqa: PLC0415
             MetricServiceGrpcAsyncIOTransport,
@@ -121,12 +127,9 @@ class CloudMonitoring:
                 "GOOGLE_CLOUD_PROJECT"
             )
         if self._channel is None:
-            endpoint = urlsplit(os.environ.get(ENDPOINT_VARIABLE) or _ENDPOINT)
-            if endpoint.scheme == "http":
-                self._channel = grpc.aio.insecure_channel(endpoint.netloc)
-            else:
-                tls = grpc.ssl_channel_credentials()
-                self._channel = grpc.aio.secure_channel(endpoint.netloc, tls)
+            endpoint = os.environ.get(ENDPOINT_VARIABLE) or _ENDPOINT
+            self._proxy = proxy_of_environment(endpoint)
+            self._channel = _channel(endpoint, self._proxy)
         transport = MetricServiceGrpcAsyncIOTransport(channel=self._channel)
         self._client = monitoring_v3.MetricServiceAsyncClient(transport=transport)
         return self._client
@@ -177,12 +180,44 @@ class CloudMonitoring:
             "retry": None,
         }
 
+    def _way(self) -> str:
+        return f", through the proxy {self._proxy}" if self._proxy else ""
+
     def _translated(self, error: GoogleAPICallError) -> Exception:
         status = _status(error)
-        text = f"Cloud Monitoring of project {self._project}: {status}: {error.message}"
+        way = self._way() if status == "UNAVAILABLE" else ""
+        hint = f"; {UNTRUSTED_HINT}" if _UNTRUSTED in error.message else ""
+        text = f"Cloud Monitoring of project {self._project}: {status}: {error.message}{way}{hint}"
         if status in _FINAL:
             return Unavailable(text)
         return Delayed(text) if status in _PASSING else Refused(text)
+
+
+def _channel(endpoint: str, proxy: NetworkProxy | None) -> grpc.aio.Channel:
+    """Returns a channel that trusts the authorities, and takes the way, of all our connections.
+
+    gRPC has authorities of its own, and rules of its own for proxies: it reads variables in lower
+    case only.
+    """
+    import grpc  # noqa: PLC0415
+
+    url = urlsplit(endpoint)
+    options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", int(proxy is not None))]
+    if proxy is not None:
+        options.append(("grpc.http_proxy", _proxy_of_grpc(proxy, url.netloc)))
+    if url.scheme == "http":
+        return grpc.aio.insecure_channel(url.netloc, options)
+    tls = grpc.ssl_channel_credentials(trusted_authorities() or None)
+    return grpc.aio.secure_channel(url.netloc, tls, options)
+
+
+def _proxy_of_grpc(proxy: NetworkProxy, server: str) -> str:
+    if proxy.scheme != "http":
+        raise Unavailable(
+            f"gRPC reaches {server} through proxies with http:// only, not through {proxy}: "
+            f"add {server} to NO_PROXY, or name another proxy"
+        )
+    return proxy.url_with_login
 
 
 _ALL_OF_OURS: Final = f'metric.type = starts_with("{PREFIX}")'

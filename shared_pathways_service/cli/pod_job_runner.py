@@ -31,8 +31,8 @@ from shared_pathways_service.cli.workload import exit_code_of
 from shared_pathways_service.cluster_state.job_ends import AttemptReport
 from shared_pathways_service.constants import JOB_PORT
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.homes.kubernetes.sent_files import FilesNotReceivedError, download
 from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODE
-from shared_pathways_service.runtime.sent_files import FilesNotReceivedError, download
 
 __all__ = ["main"]
 

@@ -18,6 +18,10 @@ __all__ = ["UPLOADS_VARIABLE", "ProxyTarget", "is_strict"]
 UPLOADS_VARIABLE: Final = "IFRT_PROXY_GRPC_MAX_ONGOING_HOST_BUFFER_STORES"
 #: One, in a form that no user writes: a child process may inherit it for another proxy.
 _OWN_LIMIT: Final = "01"
+#: Variables of gRPC, which knows them in lower case only: proxies, and hosts that need none. This
+#: last one replaces `no_proxy`.
+_PROXIES_OF_GRPC: Final = ("grpc_proxy", "https_proxy", "http_proxy")
+_DIRECT: Final = "no_grpc_proxy"
 
 
 def is_strict(asked: bool | None) -> bool:
@@ -102,13 +106,27 @@ class ProxyTarget:
         }
 
     def limits(self, inherited: Mapping[str, str]) -> Mapping[str, str | None]:
-        """Returns what to change of JAX's limits in an environment; the user's own limits stay.
+        """Returns what to change of JAX's and gRPC's limits in an environment; the user's own stay.
 
         Uploads that fail at the same time, as when the proxy is killed, can end the process. To a
         proxy on this machine they go one at a time, which costs nothing. Through a tunnel each
         would wait for the answer to the one before. JAX's client reads this when the first client
         of a process is created.
         """
+        direct = self._direct(inherited)
         if inherited.get(UPLOADS_VARIABLE, _OWN_LIMIT) != _OWN_LIMIT:
+            return direct
+        return {UPLOADS_VARIABLE: None if self.is_remote else _OWN_LIMIT, **direct}
+
+    def _direct(self, inherited: Mapping[str, str]) -> Mapping[str, str]:
+        """Returns what keeps gRPC from connecting to this machine by the network's proxy.
+
+        By itself it does, except by Unix sockets (`doc/core/default_http_proxy_mapper.md` of gRPC).
+        """
+        host = self.address.rpartition(":")[0]
+        if host == "unix" or not any(map(inherited.get, _PROXIES_OF_GRPC)):
             return {}
-        return {UPLOADS_VARIABLE: None if self.is_remote else _OWN_LIMIT}
+        known = inherited.get(_DIRECT) or inherited.get("no_proxy") or ""
+        if host in known.split(","):
+            return {}
+        return {_DIRECT: f"{known},{host}".lstrip(",")}

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube.kubeconfig_entry import NOT_SHOWN
 from shared_pathways_service.patience import timeouts
@@ -112,9 +114,10 @@ class Plugin:
         if status != 0:
             raise self._failed(status, _shown(complaints))
         try:
-            return self._credential(json.loads(output))
+            return self._credential(_parsed(output))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self.denied(f"gave no ExecCredential: {error!r}") from error
+            said = str(error) if isinstance(error, ValueError) else repr(error)
+            raise self.denied(f"gave no ExecCredential: {said}") from error
 
     async def _output(self, program: str) -> tuple[int, bytes, bytes]:
         process = await asyncio.create_subprocess_exec(
@@ -186,7 +189,7 @@ class Plugin:
             token=str(status.get("token") or ""),
             certificate=str(status.get("clientCertificateData") or ""),
             key=str(status.get("clientKeyData") or ""),
-            expires_at=_time(until) if until else None,
+            expires_at=_time(str(until)) if until else None,
         )
         if not given.token and not given.certificate:
             raise ValueError("neither token nor clientCertificateData")
@@ -209,6 +212,22 @@ class Plugin:
             resource="cluster",
             hint=hint,
         )
+
+
+def _parsed(output: bytes) -> Any:
+    """Parses JSON or, as client-go, YAML; raises ValueError."""
+    # (What a plug-in has written may contain a secret.)
+    if not output.strip():
+        raise ValueError("it has written nothing to standard output")
+    answer = None
+    # (PyYAML does not read all of JSON.)
+    for parse in (json.loads, yaml.safe_load):
+        with contextlib.suppress(ValueError, yaml.YAMLError):
+            answer = parse(output)
+            break
+    if not isinstance(answer, Mapping):
+        raise ValueError("its standard output is not only one, as JSON or YAML")
+    return answer
 
 
 def _are_texts(values: object) -> bool:

@@ -7,8 +7,9 @@ one deadline covers all of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent import futures
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -25,12 +26,12 @@ from shared_pathways_service.kube.proxied_connections import (
     new_connector,
     proxy_options,
 )
-from shared_pathways_service.kube.tls import client_tls
+from shared_pathways_service.kube.tls import client_tls, hint_for
 from shared_pathways_service.kube.tokens import Token, TokenSource
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 
-__all__ = ["GoogleUser"]
+__all__ = ["GoogleUser", "refresh"]
 
 #: GKE uses the e-mail address of a service account as its name in RBAC.
 _SCOPES = (
@@ -66,14 +67,34 @@ class GoogleUser:
         return tuple(shown)
 
     async def _fetch(self) -> Token:
-        try:
-            async with within(timeouts.GOOGLE_TOKEN), _LoopRequest() as request:
-                if self._found is None:
-                    self._found = await asyncio.to_thread(_default, request)
-                await asyncio.to_thread(self._found[0].refresh, request)
-        except (exceptions.GoogleAuthError, TimeoutError) as error:
-            raise _translated(error) from error
+        async with _requests() as request:
+            if self._found is None:
+                self._found = await asyncio.to_thread(_default, request)
+            await asyncio.to_thread(self._found[0].refresh, request)
         return _token(self._found[0])
+
+
+async def refresh(given: credentials.Credentials) -> None:
+    """Gets a new token of credentials that another library found.
+
+    google-auth's own requests have other rules for proxies and authorities than ours.
+
+    Raises:
+      AccessDenied: Google refuses the credentials.
+      ApiUnreachable: There is no answer.
+    """
+    async with _requests() as request:
+        await asyncio.to_thread(given.refresh, request)
+
+
+@contextlib.asynccontextmanager
+async def _requests() -> AsyncIterator[_LoopRequest]:
+    """Gives what google-auth sends its requests with, and translates its errors."""
+    try:
+        async with within(timeouts.GOOGLE_TOKEN), _LoopRequest() as request:
+            yield request
+    except (exceptions.GoogleAuthError, TimeoutError) as error:
+        raise _translated(error) from error
 
 
 def _default(request: transport.Request) -> tuple[credentials.Credentials, str]:
@@ -94,7 +115,11 @@ def _translated(error: Exception) -> SharedPathwaysError:
     if is_passing or isinstance(error, TimeoutError | exceptions.TransportError):
         cause = str(error) or f"no answer within {timeouts.GOOGLE_TOKEN.s:g} s"
         return ApiUnreachable(
-            f"cannot get a token from Google: {cause}", server="Google", cause=cause
+            f"cannot get a token from Google: {cause}",
+            server="Google",
+            cause=cause,
+            hint=hint_for(error),
+            is_final=bool(hint_for(error)),
         )
     return AccessDenied(
         f"no credentials for Google Cloud: {error}",

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.tokens import basic
@@ -78,6 +78,14 @@ class NetworkProxy:
         """The URL, without user and password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def url_with_login(self) -> str:
+        """The URL, with user and password, for libraries that take no headers."""
+        if not self.user:
+            return self.url
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        return self.url.replace("//", f"//{login}@", 1)
 
     @property
     def is_socks(self) -> bool:

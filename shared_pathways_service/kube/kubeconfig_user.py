@@ -54,9 +54,18 @@ def add_credentials(
         return static_token(bearer(token) if token else basic(name, password))
     if has_certificate:
         return static_token()
-    if described := user.mapping("exec"):
+    described, provider = user.mapping("exec"), user.mapping("auth-provider")
+    if described and provider:
+        # (The provider may contain secrets.)
+        raise InvalidRequestError(
+            f"auth-provider of user {user.name}",
+            provider.get("name"),
+            "no exec beside it: only one of the two counts",
+            hint=f"correct it in {user.file}",
+        )
+    if described:
         return _plugin_tokens(Plugin(exec=described, cluster=cluster, where=user.file.parent), tls)
-    if provider := user.mapping("auth-provider"):
+    if provider:
         raise InvalidRequestError(
             f"auth-provider of user {user.name}",
             provider.get("name"),

@@ -35,7 +35,11 @@ class SocksRefusalError(aiohttp.ClientError):
 
 
 def new_connector(
-    proxy: NetworkProxy | None, *, limit: int = 100, socket_factory: SocketFactory | None = None
+    proxy: NetworkProxy | None,
+    *,
+    limit: int = 100,
+    socket_factory: SocketFactory | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> aiohttp.TCPConnector:
     """Returns a connector for requests through a proxy; None: direct ones.
 
@@ -43,10 +47,12 @@ def new_connector(
       proxy: The same as for `proxy_options`.
       limit: Number of connections.
       socket_factory: Creates their sockets.
+      tls: For requests that have no context of their own; None: aiohttp's.
     """
+    secure = True if tls is None else tls
     if proxy is not None and proxy.is_socks:
-        return _SocksConnector(proxy, limit=limit, socket_factory=socket_factory)
-    return aiohttp.TCPConnector(limit=limit, socket_factory=socket_factory)
+        return _SocksConnector(proxy, limit=limit, socket_factory=socket_factory, secure=secure)
+    return aiohttp.TCPConnector(limit=limit, socket_factory=socket_factory, ssl=secure)
 
 
 def proxy_options(proxy: NetworkProxy | None) -> dict[str, Any]:
@@ -72,10 +78,26 @@ def cause_of(error: BaseException, proxy: NetworkProxy | None) -> str:
 
 def _reason(error: BaseException) -> str:
     """Returns the reason, of a refused connection without the address, which is known."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"cannot resolve the name {error.host}: {_os_reason(error.os_error)}"
+    # (aiohttp's text of an error of TLS contains the address of an object.)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _tls_reason(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return _tls_reason(error.os_error)
     if type(error) is aiohttp.ClientConnectorError and error.os_error.errno:
         return _os_reason(error.os_error)
     silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return str(error) or silence
+
+
+def _tls_reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    reason = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+    if reason == "wrong version number":
+        return "TLS failed: what answers there does not speak TLS"
+    return f"TLS failed: {reason}"
 
 
 def _os_reason(error: OSError) -> str:
@@ -98,13 +120,18 @@ class _Unresolved(AbstractResolver):
 
 class _SocksConnector(aiohttp.TCPConnector):
     def __init__(
-        self, proxy: NetworkProxy, *, limit: int, socket_factory: SocketFactory | None
+        self,
+        proxy: NetworkProxy,
+        *,
+        limit: int,
+        socket_factory: SocketFactory | None,
+        secure: ssl.SSLContext | bool,
     ) -> None:
         if not hasattr(aiohttp.TCPConnector, _CONNECTS):
             raise RuntimeError(
                 f"aiohttp {aiohttp.__version__} has no {_CONNECTS}: cannot use {proxy}"
             )
-        super().__init__(limit=limit, resolver=_Unresolved())
+        super().__init__(limit=limit, resolver=_Unresolved(), ssl=secure)
         self._socks = proxy
         self._new_socket = socket_factory or (lambda info: socket.socket(*info[:3]))
 

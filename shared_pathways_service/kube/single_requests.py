@@ -31,6 +31,7 @@ from shared_pathways_service.kube.proxied_connections import (
     new_connector,
     proxy_options,
 )
+from shared_pathways_service.kube.tls import hint_for
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 
@@ -39,6 +40,11 @@ __all__ = ["Transport"]
 #: Seconds for which a report of readiness is valid, and for getting it.
 _READY_FOR_S = 30.0
 _MAX_CONNECTIONS = 100
+#: What to do about an API server of an unknown authority.
+_UNTRUSTED = (
+    "its authority must be certificate-authority-data of the kubeconfig; if that is empty, one of "
+    "the system's or of REQUESTS_CA_BUNDLE, or else of SSL_CERT_FILE"
+)
 #: TCP keepalive: idle seconds before the first probe, seconds between probes, number of probes.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
@@ -217,6 +223,7 @@ class Transport:
                 target,
                 cause_of(error, self._proxy),
                 is_final=isinstance(error, ssl.SSLCertVerificationError),
+                hint=self._hint(error),
             ) from error
 
     def timed_out(
@@ -227,19 +234,21 @@ class Transport:
         `earlier` is why an earlier try failed, if one did.
         """
         tokens = self._access.tokens
+        also = f"; an earlier try: {earlier}" if earlier else ""
         if tokens.awaited_s is None:
-            also = f"; an earlier try: {earlier}" if earlier else ""
             way = f", through the proxy {self._proxy}" if self._proxy else ""
             return self.unreachable(target, f"no {what} within {within_s:g} s{way}{also}")
         issuer = tokens.of or "the source of credentials"
-        cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s"
+        cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s{also}"
         return ApiUnreachable(
             f"cannot {target}: no credentials yet: {cause}",
             server=self._access.server,
             cause=cause,
         )
 
-    def unreachable(self, target: Target, cause: str, *, is_final: bool = False) -> ApiUnreachable:
+    def unreachable(
+        self, target: Target, cause: str, *, is_final: bool = False, hint: str = ""
+    ) -> ApiUnreachable:
         """Returns the error for a request without an answer, and records the failure's time."""
         self._broke_at, self._ready_until = time.monotonic(), float("-inf")
         server = self._access.server
@@ -248,10 +257,14 @@ class Transport:
             server=server,
             cause=cause,
             is_final=is_final,
-            hint=self._hint(),
+            hint=hint or self._hint(),
         )
 
-    def _hint(self) -> str:
+    def _hint(self, error: BaseException | None = None) -> str:
+        if known := hint_for(error, unknown=_UNTRUSTED):
+            return known
+        if self._proxy is None and isinstance(error, aiohttp.ClientConnectorDNSError):
+            return "connect to the network, e.g. the VPN, that knows it, or name a proxy that does"
         if self._proxy is None or self._access.proxy is not None:
             return ""
         host = urlsplit(self._access.server).hostname

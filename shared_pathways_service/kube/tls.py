@@ -1,17 +1,36 @@
-"""TLS contexts for connections to an API server or to Google."""
+"""Which authorities are trusted: by TLS contexts for API servers and Google, and by gRPC.
+
+This is the only place that reads the system's authorities and the variables that name others.
+"""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
+import datetime
 import os
 import re
 import ssl
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["client_tls", "show_certificate"]
+__all__ = [
+    "UNTRUSTED_HINT",
+    "client_tls",
+    "hint_for",
+    "show_certificate",
+    "trusted_authorities",
+]
+
+#: What to do about a server whose certificate no trusted authority has signed.
+UNTRUSTED_HINT = (
+    "if your network decrypts connections, name its authority: "
+    "REQUESTS_CA_BUNDLE=/path/to/bundle.pem, or SSL_CERT_FILE"
+)
+
 
 #: Blocks of PEM; Go also takes only these of a file, with any text between them.
 _CERTIFICATE = re.compile(
@@ -49,12 +68,10 @@ def client_tls(*, authority: str | bytes = "", verify: bool = True) -> ssl.SSLCo
     if authority:
         context = ssl.create_default_context(cadata=_authorities(_encoded(authority)))
     else:
+        # (This reads what the variables of OpenSSL name, or the places that it knows.)
         context = ssl.create_default_context()
-        known = ssl.get_default_verify_paths()
-        # (create_default_context has read what the variables of OpenSSL name.)
-        if not any(map(os.environ.get, (known.openssl_cafile_env, known.openssl_capath_env))):
-            _add_system_bundle(context, known)
-            _add_bundle_of_requests(context)
+        for place in _more_places():
+            _add(context, place)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -99,6 +116,11 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def _authorities(text: bytes) -> str:
+    """Returns the certificates of a bundle; raises ssl.SSLError if there are none."""
+    return "\n".join(_certificates(text))
+
+
+def _certificates(text: bytes) -> list[str]:
     """Returns the certificates that OpenSSL can read; Go skips others of a bundle, too."""
     trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     readable: list[str] = []
@@ -113,15 +135,64 @@ def _authorities(text: bytes) -> str:
             readable.append(certificate)
     if not readable:
         raise ssl.SSLError(failure)
-    return "\n".join(readable)
+    return readable
 
 
-def _add_bundle_of_requests(context: ssl.SSLContext) -> None:
-    """Adds the authorities of a variable that kubectl does not know: they replace no others."""
-    text = os.environ.get(_REQUESTS_BUNDLE)
-    if not text:
+def trusted_authorities() -> bytes:
+    """Returns the certificates that `client_tls` trusts without an authority, as PEM.
+
+    They are for libraries that take no context. Those that variables name come first: a library
+    may stop at a certificate that it cannot read. Files without certificates are left out. Empty:
+    this machine has none.
+    """
+    known = ssl.get_default_verify_paths()
+    directories = os.environ.get(known.openssl_capath_env) or known.capath or ""
+    places = [*reversed(list(_more_places())), known.cafile, *directories.split(os.pathsep)]
+    found: dict[str, None] = {}
+    for place in map(Path, filter(None, places)):
+        for file in sorted(place.iterdir()) if place.is_dir() else [place]:
+            with contextlib.suppress(OSError):  # (also ssl.SSLError)
+                found.update(dict.fromkeys(_certificates(_encoded(file.read_bytes()))))
+    return "\n".join(found).encode()
+
+
+def hint_for(error: BaseException | None, *, unknown: str = UNTRUSTED_HINT) -> str:
+    """Returns what to do about a certificate that was refused; empty: that was not the cause.
+
+    Args:
+      error: The error, with its causes.
+      unknown: What to do if no trusted authority has signed it.
+    """
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            said = str(error)
+            if "expired" in said or "not yet valid" in said:
+                now = datetime.datetime.now(datetime.UTC)
+                return f"renew it, or set this machine's clock, which says {now:%Y-%m-%d %H:%M} UTC"
+            # (Others, as a wrong name, say what is wrong.)
+            return unknown if "issuer" in said or "self" in said else ""
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _more_places() -> Iterator[str]:
+    """Yields files and directories that count besides those that OpenSSL reads by itself.
+
+    There are none if a variable of OpenSSL is set: as for kubectl, it counts alone.
+    """
+    known = ssl.get_default_verify_paths()
+    if any(map(os.environ.get, (known.openssl_cafile_env, known.openssl_capath_env))):
         return
-    bundle = Path(text)
+    if not known.cafile and not (known.capath and os.listdir(known.capath)):  # noqa: PTH208
+        yield from [x for x in _SYSTEM_BUNDLES if os.access(x, os.R_OK)][:1]
+    # kubectl does not know this variable: its authorities replace no others.
+    if bundle := os.environ.get(_REQUESTS_BUNDLE):
+        yield bundle
+
+
+def _add(context: ssl.SSLContext, place: str) -> None:
+    """Adds the authorities of a file or a directory."""
+    bundle = Path(place)
     try:
         if bundle.is_dir():
             context.load_verify_locations(capath=bundle)
@@ -129,14 +200,5 @@ def _add_bundle_of_requests(context: ssl.SSLContext) -> None:
             context.load_verify_locations(cadata=_authorities(_encoded(bundle.read_bytes())))
     except OSError as error:  # (also ssl.SSLError)
         raise InvalidRequestError(
-            _REQUESTS_BUNDLE, text, f"a file or a directory of PEM certificates, not: {error}"
+            _REQUESTS_BUNDLE, place, f"a file or a directory of PEM certificates, not: {error}"
         ) from error
-
-
-def _add_system_bundle(context: ssl.SSLContext, known: ssl.DefaultVerifyPaths) -> None:
-    """Adds the system's authorities if OpenSSL's own places have none."""
-    if known.cafile or (known.capath and os.listdir(known.capath)):  # noqa: PTH208
-        return
-    for bundle in filter(os.path.exists, _SYSTEM_BUNDLES):
-        context.load_verify_locations(bundle)
-        return

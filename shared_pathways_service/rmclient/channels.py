@@ -20,6 +20,7 @@ STREAM_CHANNEL: tuple[tuple[str, int], ...] = (
 
 #: For a channel that stays open over restarts of a resource manager on this machine.
 LOCAL_CHANNEL: tuple[tuple[str, int], ...] = (
+    ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -31,6 +32,8 @@ LOCAL_CHANNEL: tuple[tuple[str, int], ...] = (
 #: attempt has gRPC's 20 s, as the relay may have to find and dial a pod in them. The longest pause
 #: between attempts is two minutes by default.
 RELAYED_CHANNEL: tuple[tuple[str, int], ...] = (
+    # (The relay goes through the network's proxy, if there is one.)
+    ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )

@@ -12,6 +12,7 @@ import dataclasses
 import http.server
 import json
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -78,6 +79,11 @@ class FakeCluster:
         }
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Prints nothing: clients may go, and may refuse the certificate."""
+
+
 class FakeGoogle:
     """Both endpoints, on one loopback port, in a thread. Use as a context manager.
 
@@ -86,6 +92,7 @@ class FakeGoogle:
       new_token: Creates access tokens; a test uses tokens that its API server knows.
       token_life_s: Seconds until a token expires.
       may_look_up: Whether holders of a token may read clusters.
+      tls: For https://; None: http://.
 
     Attributes:
       url: Of both endpoints, without a slash at its end.
@@ -99,6 +106,7 @@ class FakeGoogle:
         new_token: Callable[[], str] = lambda: uuid.uuid4().hex,
         token_life_s: int = 3600,
         may_look_up: bool = True,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._clusters = tuple(clusters)
         self._new_token = new_token
@@ -107,8 +115,15 @@ class FakeGoogle:
         self._good_until: dict[str, float] = {}
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.requests: list[tuple[str, str]] = []
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = _Server(("127.0.0.1", 0), self._handler())
+        scheme = "http"
+        if tls is not None:
+            # (The handshake is the request's first reading, in its thread.)
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            scheme = "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="fake-google")
 
     def __enter__(self) -> Self:

@@ -61,6 +61,7 @@ class FakeMonitoring:
       project: The only existing project.
       spacing_s: The minimum interval in seconds between two points of one time series.
       fail: Returns the error status for a call of this method, or None to serve it.
+      certificate: Of the server, with its key, as PEM, for https://; None: http://.
 
     Attributes:
       url: The service's URL, for ``CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING``.
@@ -73,6 +74,7 @@ class FakeMonitoring:
         *,
         spacing_s: float = 5.0,
         fail: Callable[[str], grpc.StatusCode | None] = lambda _method: None,
+        certificate: tuple[str, str] | None = None,
     ) -> None:
         self._project = project
         self._spacing_s = spacing_s
@@ -84,7 +86,7 @@ class FakeMonitoring:
         self._pool = futures.ThreadPoolExecutor(2, thread_name_prefix="fake-monitoring")
         self._server = grpc.server(self._pool)
         self._server.add_generic_rpc_handlers((self._handlers(),))
-        self.url = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}/"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self._listen(certificate)}/"
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -216,6 +218,13 @@ class FakeMonitoring:
             raise _RejectedError(grpc.StatusCode.NOT_FOUND, f"{name} does not exist")
 
     # ---- the server
+
+    def _listen(self, certificate: tuple[str, str] | None) -> int:
+        if certificate is None:
+            return self._server.add_insecure_port("127.0.0.1:0")
+        chain, key = (text.encode() for text in certificate)
+        tls = grpc.ssl_server_credentials([(key, chain)])
+        return self._server.add_secure_port("127.0.0.1:0", tls)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         methods: dict[str, tuple[Callable[[Any], Any], Any, Callable[[Any], bytes]]] = {

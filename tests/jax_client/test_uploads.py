@@ -79,3 +79,22 @@ def test_the_limit_is_ours_or_the_users(
 ) -> None:
     target = ProxyTarget(address="unix:/p", is_remote=is_remote)
     assert target.limits(inherited) == changes
+
+
+@pytest.mark.parametrize(
+    ("address", "inherited", "direct"),
+    [
+        ("127.0.0.1:1", {"http_proxy": "http://p:1"}, "127.0.0.1"),
+        ("127.0.0.1:1", {"https_proxy": "p", "no_proxy": "a.test"}, "a.test,127.0.0.1"),
+        ("127.0.0.1:1", {"grpc_proxy": "p", "no_grpc_proxy": "b", "no_proxy": "a"}, "b,127.0.0.1"),
+        ("127.0.0.1:1", {"http_proxy": "p", "no_proxy": "a,127.0.0.1"}, None),
+        # (gRPC does not know this one.)
+        ("127.0.0.1:1", {"HTTPS_PROXY": "http://p:1"}, None),
+        ("unix:/socket", {"http_proxy": "http://p:1"}, None),
+        ("127.0.0.1:1", {}, None),
+    ],
+)
+def test_a_web_proxy_is_not_between_jax_and_this_machine(
+    address: str, inherited: dict[str, str], direct: str | None
+) -> None:
+    assert ProxyTarget(address=address).limits(inherited).get("no_grpc_proxy") == direct

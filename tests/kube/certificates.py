@@ -48,14 +48,20 @@ class Authority:
         self.certificate = signed.public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(
-        self, name: str, *, address: str = "", hosts: Sequence[str] = (), group: str = ""
+        self,
+        name: str,
+        *,
+        address: str = "",
+        hosts: Sequence[str] = (),
+        group: str = "",
+        at: datetime.datetime | None = None,
     ) -> tuple[str, str]:
         """Returns a certificate and its key, as PEM: a server's with an address or hosts.
 
-        Hosts are names or addresses.
+        Hosts are names or addresses. It is valid for days around a moment; None: now.
         """
         key = rsa.generate_private_key(65537, 2048)
-        builder = self._builder(_name(name, group), key.public_key())
+        builder = self._builder(_name(name, group), key.public_key(), at)
         names = [_general_name(host) for host in (address, *hosts) if host]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -65,8 +71,10 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM).decode(), _pem(key)
 
-    def _builder(self, subject: x509.Name, key: rsa.RSAPublicKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
+    def _builder(
+        self, subject: x509.Name, key: rsa.RSAPublicKey, at: datetime.datetime | None = None
+    ) -> x509.CertificateBuilder:
+        now = at or datetime.datetime.now(datetime.UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 
 
@@ -61,9 +62,8 @@ class Relay:
 
 
 @contextlib.asynccontextmanager
-async def relay(url: str) -> AsyncIterator[tuple[Relay, str]]:
-    """Opens a relay to a server's loopback URL; yields it and its own URL."""
-    made = Relay(int(url.rpartition(":")[2]))
+async def _accepting(made: Relay, context: ssl.SSLContext | None) -> AsyncIterator[int]:
+    """Serves on a free port of loopback, which it yields."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,11 +72,24 @@ async def relay(url: str) -> AsyncIterator[tuple[Relay, str]]:
         tasks.add(task)
         await made.serve(reader, writer)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
     try:
-        yield made, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def relay(url: str) -> AsyncIterator[tuple[Relay, str]]:
+    """Opens a relay to a server's loopback URL; yields it and its own URL."""
+    made = Relay(int(url.rpartition(":")[2]))
+    async with _accepting(made, None) as port:
+        yield made, f"https://127.0.0.1:{port}"
+
+
+def tls_before(port: int, context: ssl.SSLContext) -> contextlib.AbstractAsyncContextManager[int]:
+    """Serves with TLS what listens on a port of loopback; yields its own port."""
+    return _accepting(Relay(port), context)

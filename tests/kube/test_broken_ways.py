@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import http.server
 import json
 import re
@@ -13,13 +14,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import pytest
 from aiohttp import web
 
+from harness.deadlines import deadline
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import static_token
+from tests.kube.background import Background, background
+from tests.kube.certificates import Authority
 from tests.kube.control_plane import ControlPlane
+from tests.kube.recording_server import recording_server
 from tests.kube.relay import Relay, relay
 from tests.kube.support import WAIT_S, create, secret, watched
 
@@ -310,3 +316,61 @@ def test_a_watch_that_is_answered_by_something_else(line: bytes) -> None:
                 await watching.next()
 
     asyncio.run(work())
+
+
+class Failing:
+    """API servers on loopback, and names, that a client cannot use."""
+
+    def __init__(self, servers: Background) -> None:
+        authority = Authority("corp")
+        self.authority = authority.certificate
+        now = datetime.datetime.now(datetime.UTC)
+        month = datetime.timedelta(days=30)
+        certificates = {
+            "expired": authority.issue("api", hosts=["127.0.0.1"], at=now - month),
+            "not yet valid": authority.issue("api", hosts=["127.0.0.1"], at=now + month),
+            "another name": authority.issue("api", hosts=["api.corp.test"]),
+            "another authority": Authority("other").issue("api", hosts=["127.0.0.1"]),
+            "without TLS": None,
+        }
+        self.urls = {
+            name: f"https://127.0.0.1:{servers.enter(recording_server(certificate)).port}"
+            for name, certificate in certificates.items()
+        }
+        self.urls["unknown name"] = "https://api.corp.invalid:6443"
+        # (The name is https, and the rest its path.)
+        self.urls["twice"] = "https://https://127.0.0.1:6443"
+
+
+@pytest.mark.parametrize(
+    ("way", "said", "hint"),
+    [
+        ("expired", "certificate verify failed: certificate has expired", "this machine's clock"),
+        ("not yet valid", "certificate verify failed: certificate is not yet valid", "clock"),
+        ("another name", "certificate verify failed: IP address mismatch", ""),
+        ("another authority", "certificate verify failed: ", "certificate-authority-data"),
+        ("without TLS", "TLS failed: what answers there does not speak TLS", ""),
+        ("unknown name", "cannot resolve the name api.corp.invalid: ", "VPN"),
+        ("twice", "cannot resolve the name https: ", "VPN"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_explained(
+    monkeypatch: pytest.MonkeyPatch, way: str, said: str, hint: str
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def ask(failing: Failing) -> None:
+        access = ClusterAccess(
+            server=failing.urls[way],
+            tls=client_tls(authority=failing.authority),
+            tokens=static_token(),
+        )
+        async with KubeApi(access) as api, api.stream("/version", within_s=deadline(60.0)):
+            pass
+
+    with background() as servers, pytest.raises(ApiUnreachable) as caught:
+        asyncio.run(ask(Failing(servers)))
+    assert f": {said}" in caught.value.message
+    assert "object at" not in caught.value.message
+    assert (hint in caught.value.hint) if hint else caught.value.hint == ""

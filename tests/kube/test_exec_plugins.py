@@ -143,6 +143,8 @@ def test_variables_of_a_plugin(own_directories: Path) -> None:
     ("answer", "said"),
     [
         ("hello", "no ExecCredential"),
+        ("", "no ExecCredential: it has written nothing to standard output"),
+        ('WARNING: old\n{"status": {"token": "x"}}', "its standard output is not only one"),
         ("{}", "no ExecCredential"),
         ('{"status": null}', "no ExecCredential"),
         ('{"status": {}}', "neither token"),
@@ -159,6 +161,19 @@ def test_an_answer_that_is_no_credential(answer: str, said: str) -> None:
         asyncio.run(script(f"print({answer!r})").run())
     assert said in caught.value.message
     assert "install" not in caught.value.hint
+
+
+def test_an_answer_in_yaml() -> None:
+    """As kubectl takes it (meta-pytorch/monarch#4916)."""
+    answer = f"""
+apiVersion: {VERSION}
+kind: ExecCredential
+status:
+  expirationTimestamp: 2030-01-01T00:00:00Z
+  token: secret
+"""
+    given = asyncio.run(script(f"print({answer!r})").run())
+    assert (given.token, given.expires_at) == ("secret", 1893456000.0)
 
 
 def test_an_answer_of_another_version(own_directories: Path) -> None:

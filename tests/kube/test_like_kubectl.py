@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.deadlines import deadline
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import (
     access_of_context,
@@ -39,6 +40,12 @@ from tests.kube.recording_server import ANSWER, RecordingServer, recording_serve
 #: Names that only proxies resolve.
 NAMES = {"api.corp.test": "127.0.0.1", "corp.test": "127.0.0.1"}
 EXEC_VERSION = "client.authentication.k8s.io/v1"
+
+#: Of a user of OIDC; it expires in the year 2100.
+ID_TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjQxMDI0NDQ4MDB9.c2ln"
+#: The name of the second context.
+SECOND = "second"
+OIDC = {"idp-issuer-url": "https://127.0.0.1:1", "client-id": "x"}
 
 #: The values of each field; the first works with the first ones of all others. In texts, names in
 #: braces stand for what `World.names` has.
@@ -100,6 +107,7 @@ VALUES: dict[str, list[Any]] = {
         {"command": "./plugin", "env": [{"name": "OF", "value": 1}], "interactiveMode": "Never"},
         {"command": "./plugin", "args": ["nothing"], "interactiveMode": "Never"},
         {"command": "./plugin", "args": ["half"], "interactiveMode": "Never"},
+        {"command": "./plugin", "args": ["yaml"], "interactiveMode": "Never"},
         {"command": "./plugin", "args": ["fails"], "interactiveMode": "Never"},
         {"command": "./plugin", "interactiveMode": "Sometimes"},
         {"command": "./missing", "interactiveMode": "Never"},
@@ -107,12 +115,35 @@ VALUES: dict[str, list[Any]] = {
         {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1beta1"},
         {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1alpha1"},
     ],
+    "auth-provider": [
+        None,
+        {"name": "oidc", "config": OIDC},
+        {"name": "oidc", "config": {**OIDC, "id-token": "{id_token}"}},
+        {"name": "oidc", "config": {}},
+        {"name": "gcp", "config": {"access-token": "x"}},
+        {"name": "azure"},
+        {"name": "made-up"},
+    ],
     "as": [None, "", "bob"],
     "as-uid": [None, "7"],
     "as-groups": [None, [], ["a", "b c"]],
     "as-user-extra": [None, {}, {"Reason/why%": ["x", "w"], "scopes": ["z"]}],
     "names": ["c", "my cluster", "ü/b@c:d", "2024-01-01"],
-    "files": ["one", "two", "two with others of the same names", "tabs", "with a byte order mark"],
+    # (Of contexts; SECOND is for another path of the server, with another token.)
+    "current-context": ["{context}", SECOND, None, "", "missing", "without a cluster"],
+    "--context": [None, "{context}", SECOND, "missing", "without a cluster", "without a user"],
+    "namespace": ["team-a", None, ""],
+    "files": [
+        "one",
+        "two",
+        "two with others of the same names",
+        "two with all names twice",
+        "two and a missing one",
+        "two and an empty one",
+        "one twice",
+        "tabs",
+        "with a byte order mark",
+    ],
     "HTTPS_PROXY": [
         None,
         "",
@@ -159,6 +190,7 @@ OF_USER = (
     "client-key",
     "client-key-data",
     "exec",
+    "auth-provider",
     "as",
     "as-uid",
     "as-groups",
@@ -177,6 +209,8 @@ case "$1" in
   both) status="$certificate, $key, $token";;
   half) status="$certificate, $token";;
   nothing) status="";;
+  yaml) printf 'apiVersion: %s\nkind: ExecCredential\nstatus:\n  token: of-yaml\n' $version
+    exit 0;;
   *) exit 1;;
 esac
 head='"apiVersion": "'"$version"'", "kind": "ExecCredential"'
@@ -194,8 +228,21 @@ def lenient(case: Case) -> bool:
     has_others = any(case[field] for field in others) or bool(case["login"])
     # kubectl asks for a user and a password, if there is a terminal.
     is_anonymous = not has_others and not case["exec"]
-    # (A plug-in that is not needed is not looked at.)
-    return twice or is_anonymous or (has_others and bool(case["exec"]))
+    # (A plug-in or provider that is not needed is not looked at.)
+    plugin = case["exec"] or case["auth-provider"]
+    return twice or is_anonymous or (has_others and bool(plugin)) or takes_the_second(case)
+
+
+def takes_the_second(case: Case) -> bool:
+    """Whether the second context counts; kubectl checks the others too."""
+    return SECOND in (case["--context"], None if case["--context"] else case["current-context"])
+
+
+def stricter(case: Case) -> bool:
+    """Whether we may refuse what kubectl takes: a provider, which our message replaces."""
+    others = ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
+    has_others = any(case[field] for field in others) or bool(case["login"]) or bool(case["exec"])
+    return bool(case["auth-provider"]) and not has_others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +293,7 @@ class World:
             "alice_certificate": encode(alice[0].encode()),
             "alice_key": encode(alice[1].encode()),
             "bob_key": encode(bob[1].encode()),
+            "id_token": ID_TOKEN,
             **{name: str(proxy.port) for name, proxy in self._proxies.items()},
         }
         for name in ("one", "clusters", "users", "here", "bin", "home"):
@@ -281,24 +329,16 @@ class World:
         user = self._fields(case, OF_USER, places["user"])
         if case["exec"]:
             user["exec"] = {"apiVersion": EXEC_VERSION, **user["exec"]}
-        name = case["names"]
-        context = {"cluster": name, "user": name, "namespace": "team-a"}
-        documents: dict[str, dict[str, Any]] = {
-            places["cluster"]: {"clusters": [{"name": name, "cluster": cluster}]}
-        }
-        documents.setdefault(places["user"], {}).update(
-            {
-                "users": [{"name": name, "user": user}],
-                "contexts": [{"name": name, "context": context}],
-                "current-context": name,
-            }
-        )
-        if case["files"] == "two with others of the same names":
-            last = documents[places["user"]]
-            last["clusters"] = [{"name": name, "cluster": {"server": "https://127.0.0.1:1"}}]
+        documents = self._documents(case, server, cluster, user)
         files = [self.root / place / "config" for place in documents]
         for file, document in zip(files, documents.values(), strict=True):
             file.write_bytes(_written({"apiVersion": "v1", "kind": "Config", **document}, case))
+        more = {
+            "two and a missing one": [self.root / "missing", *files],
+            "two and an empty one": [self.root / "empty", *files],
+            "one twice": files * 2,
+        }
+        files = more.get(case["files"], files)
         variables = {
             (field.lower() if case["lower"] else field): self._filled(case[field], "", port)
             for field in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
@@ -309,6 +349,41 @@ class World:
         variables["KUBECONFIG"] = os.pathsep.join(map(str, files))
         variables["PATH"] = os.pathsep.join([str(self.root / "bin"), ".", os.environ["PATH"]])
         return variables
+
+    def _documents(
+        self, case: Case, server: str, cluster: dict[str, Any], user: dict[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """Returns the kubeconfigs by the directory that each is for."""
+        name = case["names"]
+        place = "one" if not case["files"].startswith("two") else "clusters"
+        other = "one" if place == "one" else "users"
+        namespace = {} if case["namespace"] is None else {"namespace": case["namespace"]}
+        second = {**cluster, "server": f"{server.partition('?')[0].rstrip('/')}/second"}
+        contexts = {
+            name: {"cluster": name, "user": name, **namespace},
+            SECOND: {"cluster": SECOND, "user": SECOND, "namespace": "team-b"},
+            "without a cluster": {"cluster": "missing", "user": name},
+            "without a user": {"cluster": name, "user": "missing"},
+        }
+        users = {name: user, SECOND: {"token": "of-second"}}
+        documents: dict[str, dict[str, Any]] = {
+            place: {"clusters": _named("cluster", {name: cluster, SECOND: second})}
+        }
+        last = documents.setdefault(other, {})
+        last.update(users=_named("user", users), contexts=_named("context", contexts))
+        if (current := case["current-context"]) is not None:
+            last["current-context"] = current.format(context=name)
+        nowhere = {"server": "https://127.0.0.1:1"}
+        if case["files"] == "two with others of the same names":
+            last["clusters"] = _named("cluster", {name: nowhere})
+        if case["files"] == "two with all names twice":
+            documents["here"] = {
+                "clusters": _named("cluster", {name: nowhere, SECOND: nowhere}),
+                "users": _named("user", {name: {"token": "twice"}, SECOND: {"token": "twice"}}),
+                "contexts": _named("context", {name: {**contexts[SECOND], "namespace": "twice"}}),
+                "current-context": SECOND,
+            }
+        return documents
 
     def _fields(self, case: Case, fields: tuple[str, ...], place: str) -> dict[str, Any]:
         return {
@@ -345,6 +420,10 @@ class World:
         return outcome
 
 
+def _named(kind: str, entries: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, kind: entry} for name, entry in entries.items()]
+
+
 def encode(text: bytes) -> str:
     return base64.b64encode(text).decode()
 
@@ -364,8 +443,24 @@ def _written(document: Mapping[str, Any], case: Case) -> bytes:
 def by_kubectl(kubectl: Path, world: World, case: Case) -> Outcome | str:
     """Returns what kubectl sends, or why it refuses or gets no answer."""
     variables = world.use(case)
-    command = [str(kubectl), "version", "--request-timeout=30s", f"--cache-dir={world.root}/cache"]
-    ended = subprocess.run(
+    options = [*context_of(case), "--request-timeout=30s", f"--cache-dir={world.root}/cache"]
+    ended = run([str(kubectl), "version", *options], world, variables)
+    outcome = world.take(case["scheme"])
+    # (Its status also says that it cannot compare the versions, if it was built without its own.)
+    got_answer = ANSWER["gitVersion"] in ended.stdout.decode()
+    return outcome if got_answer else ended.stderr.decode()
+
+
+def context_of(case: Case) -> list[str]:
+    chosen = case["--context"]
+    return [] if chosen is None else [f"--context={chosen.format(context=case['names'])}"]
+
+
+def run(
+    command: list[str], world: World, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a program in the directory that has no files of a kubeconfig."""
+    return subprocess.run(
         command,
         cwd=world.root / "here",
         env={"HOME": str(world.root / "home"), **variables},
@@ -374,17 +469,14 @@ def by_kubectl(kubectl: Path, world: World, case: Case) -> Outcome | str:
         timeout=deadline(60.0),
         check=False,
     )
-    outcome = world.take(case["scheme"])
-    # (Its status also says that it cannot compare the versions, if it was built without its own.)
-    got_answer = ANSWER["gitVersion"] in ended.stdout.decode()
-    return outcome if got_answer else ended.stderr.decode()
 
 
 def by_us(world: World, case: Case) -> Outcome | str:
     variables = world.use(case)
 
     async def send() -> None:
-        access = access_of_context(read_kubeconfig(kubeconfig_paths()))
+        chosen = (case["--context"] or "").format(context=case["names"])
+        access = access_of_context(read_kubeconfig(kubeconfig_paths()), chosen)
         # (A stream is not tried again.)
         async with (
             asyncio.timeout(deadline(30.0)),
@@ -444,30 +536,33 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+#: The cases, that work, in which each value of a field is tried; by default those of `DEFAULTS`.
+_OF_A_CERTIFICATE = [LOGINS["password"], LOGINS["certificate"]]
+_OF_CERTIFICATE_DATA = [LOGINS["certificate data"]]
+_OF_A_PLUGIN = [LOGINS["token"], LOGINS["plug-in"]]
+_OF_A_PROXY = [NETWORKS["variable"], NETWORKS["SOCKS"]]
+_OF_IMPERSONATION: list[dict[str, Any]] = [{}, {"as": "bob"}]
+AMONG: dict[str, list[dict[str, Any]]] = {
+    **dict.fromkeys(
+        ("username", "password", "client-certificate", "client-key"), _OF_A_CERTIFICATE
+    ),
+    **dict.fromkeys(("client-certificate-data", "client-key-data"), _OF_CERTIFICATE_DATA),
+    **dict.fromkeys(("exec", "tokenFile"), _OF_A_PLUGIN),
+    **dict.fromkeys(("as-uid", "as-groups", "as-user-extra"), _OF_IMPERSONATION),
+    **dict.fromkeys(("NO_PROXY", "REQUEST_METHOD", "lower"), _OF_A_PROXY),
+    "auth-provider": [{}, {"token": None}, LOGINS["plug-in"]],
+    "extensions": [{"token": None, "exec": {**VALUES["exec"][1], "provideClusterInfo": True}}],
+}
+
+
 def each_value() -> Iterator[dict[str, Any]]:
     """Yields each value of each field, with each way to log in that it is about."""
     yield from LOGINS.values()
     yield from NETWORKS.values()
     for field, values in VALUES.items():
         for value in values[1:]:
-            if field in ("username", "password", "client-certificate", "client-key"):
-                logins = [LOGINS["password"], LOGINS["certificate"]]
-            elif field in ("client-certificate-data", "client-key-data"):
-                logins = [LOGINS["certificate data"]]
-            elif field in ("exec", "tokenFile"):
-                logins = [LOGINS["token"], LOGINS["plug-in"]]
-            elif field.startswith("as-"):
-                logins = [{}, {"as": "bob"}]
-            elif field == "extensions":
-                logins = [
-                    {"token": None, "exec": {**VALUES["exec"][1], "provideClusterInfo": True}}
-                ]
-            elif field in ("NO_PROXY", "REQUEST_METHOD", "lower"):
-                logins = [NETWORKS["variable"], NETWORKS["SOCKS"]]
-            else:
-                logins = [{}]
-            for login in logins:
-                yield {**login, field: value}
+            for among in AMONG.get(field, [{}]):
+                yield {**among, field: value}
 
 
 @st.composite
@@ -485,12 +580,74 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     return drawn
 
 
+@pytest.mark.parametrize("context", [None, *VALUES["--context"][1:4]])
+@pytest.mark.parametrize("namespace", VALUES["namespace"])
+@pytest.mark.parametrize("files", ["one", "two with all names twice"])
+def test_the_namespace_of_a_context(
+    kubectl: Path, world: World, context: str | None, namespace: str | None, files: str
+) -> None:
+    case = {**DEFAULTS, "--context": context, "namespace": namespace, "files": files}
+    variables = world.use(case)
+    view = ["config", "view", "--minify", "-o", "jsonpath={.contexts[0].context.namespace}"]
+    ended = run([str(kubectl), *view, *context_of(case)], world, variables)
+    paths = [Path(path) for path in variables["KUBECONFIG"].split(os.pathsep)]
+    chosen = (context or "").format(context=case["names"])
+    if ended.returncode:
+        with pytest.raises(InvalidRequestError, match=chosen) as caught:
+            access_of_context(read_kubeconfig(paths), chosen)
+        assert SECOND in caught.value.message  # (one of those that there are)
+        return
+    assert access_of_context(read_kubeconfig(paths), chosen).namespace == ended.stdout.decode()
+
+
+#: Cases of `sps doctor` as a program, which takes seconds.
+DOCTOR = [
+    {},
+    LOGINS["certificate"],
+    LOGINS["plug-in"],
+    {**LOGINS["password"], **NETWORKS["SOCKS"]},
+    {**NETWORKS["variable"], "NO_PROXY": "0.0.0.0/8"},
+    {"--context": SECOND, "files": "two with all names twice"},
+    {"as": "bob", "as-groups": ["a", "b c"]},
+    {"certificate-authority": "noted.crt", "certificate-authority-data": None},
+    {"certificate-authority-data": "{other_ca}"},
+    {"--context": "missing"},
+    {"token": None, "auth-provider": VALUES["auth-provider"][4]},
+    {"proxy-url": "http://127.0.0.1:{login}", "host": "api.corp.test"},
+]
+
+
+@pytest.mark.parametrize("changed", DOCTOR, ids=str)
+def test_the_program_doctor(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
+    case = {**DEFAULTS, **changed}
+    expected = by_kubectl(kubectl, world, case)
+    variables = world.use(case)
+    command = [sys.executable, "-m", "shared_pathways_service.cli", "doctor", "--json"]
+    command += context_of({**case, "--context": case["--context"] or "{context}"})
+    ended = run(command, world, variables)
+    got = world.take(case["scheme"])
+    assert ended.returncode != 0  # (What answers is no API server.)
+    failed = [one for one in json.loads(ended.stdout)["checks"] if one["outcome"] == "failed"]
+    if isinstance(expected, str):
+        assert not got.requests, failed
+        assert failed[0]["found"]
+        return
+    assert {one[1:] for one in got.requests} == {one[1:] for one in expected.requests}, failed
+    prefix = min(expected.requests)[0].removesuffix("/version")
+    assert all(one[0].startswith(f"{prefix}/") for one in got.requests)
+    assert (got.proxied, got.infos) == (expected.proxied, expected.infos)
+
+
 def compare(kubectl: Path, world: World, changed: Mapping[str, Any]) -> None:
     case = {**DEFAULTS, **changed}
     expected = by_kubectl(kubectl, world, case)
     got = by_us(world, case)
     if isinstance(expected, str):
         assert isinstance(got, str) or lenient(case), (got, expected)
+    elif stricter(case):
+        assert isinstance(got, str), got
+        assert "auth-provider" in got
+        assert "kubelogin" in got
     else:
         assert got == expected
 

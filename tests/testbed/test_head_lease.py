@@ -22,6 +22,7 @@ from shared_pathways_service.testing.testbed.deployed_service import (
     DeployedService,
 )
 from tests.testbed.roles import rendered_user
+from tests.testbed.second_reader import are_read_by_the_official_client
 
 pytestmark = pytest.mark.race
 
@@ -106,6 +107,8 @@ def test_a_service_without_a_volume_has_a_lease(
     service.wait_for_head(other_than=head["uid"])
     service.wait_until_ready()
     assert _lease(namespace)["holderIdentity"] not in ("", first)
+    for path in PATHS.values():
+        are_read_by_the_official_client(namespace, path, account_name("pw"))
     # An upgrade keeps it, and the service takes it along.
     upgraded = sps("upgrade", "pw", "--max-slice-restarts=3", "--dry-run", *place).stdout
     assert f"value: {account_name('pw')}" in upgraded

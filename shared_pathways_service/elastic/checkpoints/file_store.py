@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import posixpath
+import ssl
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,12 +21,41 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["Store", "copy_tree"]
 
+#: In the text of errors of requests, which fetches gcsfs's tokens.
+_REFUSED: Final = "CERTIFICATE_VERIFY_FAILED"
+#: The libraries that read and write checkpoints choose their authorities by themselves.
+_UNTRUSTED: Final = (
+    "if your network decrypts connections, name its authority: SSL_CERT_FILE for the files and "
+    "REQUESTS_CA_BUNDLE for tokens, both before Python starts"
+)
+
 _Made = TypeVar("_Made")
 
 #: Bytes per read.
 _CHUNK: Final = 4 << 20
 #: Files to read or copy concurrently.
 _AT_ONCE: Final = 8
+
+
+class _Explained:
+    """A file system whose errors have a note if a server's authority is unknown."""
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def __getattr__(self, name: str) -> Any:
+        called = getattr(self._fs, name)
+
+        @functools.wraps(called)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                return called(*args, **options)
+            except Exception as error:
+                if isinstance(error, ssl.SSLCertVerificationError) or _REFUSED in str(error):
+                    error.add_note(_UNTRUSTED)
+                raise
+
+        return call
 
 
 class Store:
@@ -41,7 +72,8 @@ class Store:
         self.url = str(Path(named).absolute()) if self.is_local else named.rstrip("/")
         try:
             # Others write there too: do not cache listings.
-            self._fs, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            found, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            self._fs = found if self.is_local else _Explained(found)
         except (ImportError, ValueError) as error:
             raise InvalidRequestError(
                 "directory",

@@ -33,6 +33,7 @@ from shared_pathways_service.homes.kubernetes.permissions_review import (
     review_rules,
 )
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.homes.kubernetes.sent_files import upload
 from shared_pathways_service.homes.kubernetes.workdir_archive import BUCKET, SECRET, pack
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
@@ -45,7 +46,6 @@ from shared_pathways_service.manifests.jobs.submitted_job import (
 from shared_pathways_service.manifests.permissions import access_denied, needed
 from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
 from shared_pathways_service.patience import timeouts
-from shared_pathways_service.runtime.sent_files import upload
 
 __all__ = ["submit_job"]
 

@@ -12,6 +12,7 @@ from shared_pathways_service.manifests.names import LINK_CONTAINER, PROXY_CONTAI
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed import DeployedService, Namespace
 from tests.testbed.link.conftest import ServiceOf
+from tests.testbed.second_reader import are_read_by_the_official_client
 
 RESUMABLE = """
 with connecting(link="resumable") as connection:
@@ -56,6 +57,7 @@ def test_googles_proxy_is_reached_through_a_sidecar(service_of: ServiceOf) -> No
         [secret] = namespace.items("secrets", labelSelector="app=pathways-proxy")
         session = secret["metadata"]["labels"]["sps.dev/session"]
         assert program == f"configmaps {pod.rpartition('-')[0]}-{session[:8]}"
+        are_read_by_the_official_client(namespace, *program.split())
         running.tell("leave")
         assert running.wait() == 0
     nothing_left(namespace)

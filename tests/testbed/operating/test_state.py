@@ -16,6 +16,7 @@ from shared_pathways_service.testing.testbed.deployed_service import (
     DeployedService,
 )
 from tests.testbed.roles import rendered_user
+from tests.testbed.second_reader import are_read_by_the_official_client
 
 pytestmark = pytest.mark.race
 
@@ -50,6 +51,7 @@ def test_what_an_operator_decided_is_kept_until_it_is_deleted(
     # Nothing is said of a volume: this cluster has a default StorageClass.
     made = data("deploy", "pw", f"--slices={KIND}=2", IMAGE, *place)
     assert made["state_size"] == "1Gi"
+    are_read_by_the_official_client(namespace, CLAIMS, "pw-state")
     one = data("status", *place)["slices"][0]["id"]
     sps("cordon", one, *place)
     sps("reserve", f"{KIND}=1", "--for-user=ada", "--until=in 8h", *place)

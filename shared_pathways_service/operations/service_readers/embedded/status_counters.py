@@ -23,6 +23,7 @@ from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.auth import bearer, read_token
 from shared_pathways_service.protocol.grpc_errors import error_of
+from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
@@ -76,7 +77,7 @@ async def _read(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None
     try:
         # The service's files belong to this user, and so do its tenants' tokens.
         token = read_token(str(paths.proxy_token(proxy.uid)))
-        async with grpc.aio.insecure_channel(proxy.address) as channel:
+        async with grpc.aio.insecure_channel(proxy.address, options=LOCAL_CHANNEL) as channel:
             response = await pb_grpc.ProxyStatusStub(channel).GetCounters(
                 pb.GetCountersRequest(), metadata=bearer(token), timeout=timeouts.COUNTERS_CALL.s
             )

@@ -12,8 +12,12 @@ from gcsfs.retry import HttpError
 
 from harness.object_stores import BUCKET, object_store
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.runtime import sent_files
-from shared_pathways_service.runtime.sent_files import FilesNotReceivedError, download, upload
+from shared_pathways_service.homes.kubernetes import sent_files
+from shared_pathways_service.homes.kubernetes.sent_files import (
+    FilesNotReceivedError,
+    download,
+    upload,
+)
 
 # gcsfs sends what is smaller than 5 MiB as one piece of bytes.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

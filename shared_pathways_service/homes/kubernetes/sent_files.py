@@ -10,9 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import tenacity
 
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.kube.google_tokens import refresh
+from shared_pathways_service.kube.http_proxies import NetworkProxy, proxy_of_environment
+from shared_pathways_service.kube.proxied_connections import cause_of, new_connector
+from shared_pathways_service.kube.tls import client_tls, hint_for
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 
@@ -28,6 +33,10 @@ _GRANT: Final = "the identity of the pod, or variables that --env names, must al
 #: These log each error that they raise.
 for _library in ("gcsfs", "s3fs"):
     logging.getLogger(_library).addHandler(logging.NullHandler())
+
+
+class _NoAnswerError(Exception):
+    """An object store did not answer."""
 
 
 class FilesNotReceivedError(Exception):
@@ -70,7 +79,7 @@ async def upload(
             "workdir_bucket",
             bucket,
             f"a bucket that answers, and in which this user can replace objects ({_why(error)})",
-            hint=_INSTALL if isinstance(error, ImportError) else "",
+            hint=_INSTALL if isinstance(error, ImportError) else _hint(error),
         ) from error
     return url
 
@@ -85,7 +94,7 @@ async def download(url: str, to: Path) -> None:
         async with within(timeouts.SENT_FILES_COPY):
             await _downloaded(url, to)
     except Exception as error:
-        hint = _INSTALL if isinstance(error, ImportError) else _GRANT
+        hint = _INSTALL if isinstance(error, ImportError) else _hint(error) or _GRANT
         raise FilesNotReceivedError(
             f"the working directory cannot be read from {url}: {_why(error)}; {hint}",
             is_final=_is_final(error),
@@ -113,14 +122,34 @@ async def _downloaded(url: str, to: Path) -> None:
 async def _opened(url: str) -> AsyncIterator[tuple[Any, str]]:
     """Gives fsspec's asynchronous file system of a URL, and the path in it."""
     scheme, _, path = url.partition("://")
-    store = _store(scheme)
+    store = _google_store() if scheme == "gs" else _amazon_store()
+    proxy = await _prepared(store) if scheme == "gs" else None
     # (s3fs documents the first name, gcsfs has the second.)
     set_session = getattr(store, "set_session", None) or store._set_session  # noqa: SLF001
     session = await set_session()
     try:
         yield store, path
+    except aiohttp.ClientError as error:
+        raise _NoAnswerError(cause_of(error, proxy)) from error
     finally:
         await session.close()
+
+
+async def _prepared(store: Any) -> NetworkProxy | None:
+    """Lets gcsfs trust, and go through, what all our connections do; returns its proxy.
+
+    By itself its tokens and its files have different authorities, and its files no proxy.
+    """
+    given = store.credentials.credentials  # None: none were found
+    if given is not None and not given.valid:
+        await refresh(given)
+    proxy = proxy_of_environment(store._location)  # noqa: SLF001
+    if getattr(store, "_use_client_cert", False):
+        return None  # (It connects with a certificate of the machine, in its own way.)
+    store.session_kwargs = {"connector": new_connector(proxy, tls=client_tls())}
+    if proxy is not None and not proxy.is_socks:
+        store.session_kwargs["proxy"] = proxy.url_with_login
+    return proxy
 
 
 def _progress(tell: Callable[[str], object], url: str) -> Any:
@@ -134,13 +163,15 @@ def _progress(tell: Callable[[str], object], url: str) -> Any:
     return Callback(hooks={"tell": show})
 
 
-def _store(scheme: str) -> Any:
+def _google_store() -> Any:
     # Imported here: they are an extra, and slow to load.
-    if scheme == "gs":
-        # (What fsspec would choose asks for the bucket's kind by gRPC, before each call.)
-        from gcsfs.core import GCSFileSystem  # noqa: PLC0415
+    # (What fsspec would choose asks for the bucket's kind by gRPC, before each call.)
+    from gcsfs.core import GCSFileSystem  # noqa: PLC0415
 
-        return GCSFileSystem(asynchronous=True, skip_instance_cache=True)
+    return GCSFileSystem(asynchronous=True, skip_instance_cache=True)
+
+
+def _amazon_store() -> Any:
     from s3fs import S3FileSystem  # noqa: PLC0415
 
     return S3FileSystem(asynchronous=True, skip_instance_cache=True)
@@ -155,7 +186,13 @@ def _is_final(error: BaseException) -> bool:
     return getattr(error, "code", None) in _FINAL_CODES
 
 
+def _hint(error: Exception) -> str:
+    return hint_for(error) or str(getattr(error, "hint", None) or "")
+
+
 def _why(error: Exception) -> str:
+    if isinstance(error, SharedPathwaysError | _NoAnswerError):
+        return str(error)
     return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
 
 
