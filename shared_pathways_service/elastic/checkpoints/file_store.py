@@ -45,6 +45,8 @@ class _Explained:
 
     def __getattr__(self, name: str) -> Any:
         called = getattr(self._fs, name)
+        if not callable(called):
+            return called
 
         @functools.wraps(called)
         def call(*args: Any, **options: Any) -> Any:
