@@ -23,7 +23,8 @@ class DirectoryLock:
     """Locks a directory against a second program that saves; raises CheckpointsBusy."""
 
     def __init__(self, directory: str) -> None:
-        self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._path = Path(directory) / _LOCK
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -49,6 +50,13 @@ class DirectoryLock:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         _HELD.add(self)
+
+    def is_lost(self) -> bool:
+        """Whether its file was removed or replaced, so that it keeps no other program away."""
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """Unlocks the directory."""

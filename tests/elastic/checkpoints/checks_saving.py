@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from unittest import mock
 
@@ -102,6 +103,32 @@ def a_directory_has_one_writer(directory: str) -> None:
         assert caught.value.pid == os.getpid()
     with Checkpoints(directory):
         pass
+
+
+@check
+def a_directory_that_was_removed_is_made_and_locked_again(directory: str) -> None:
+    told = Told()
+    with Checkpoints(directory, on_event=told.append) as checkpoints:
+        checkpoints.save(state_of(1), progress_of(1))
+        checkpoints.wait()
+        shutil.rmtree(directory)
+        checkpoints.save(state_of(2), progress_of(2))
+        checkpoints.wait()
+        assert told.steps("checkpoint.saved") == [1, 2]
+        assert checkpoints.latest_step == 2
+        with pytest.raises(CheckpointsBusy):
+            Checkpoints(directory)
+        # A program that took it meanwhile keeps it.
+        shutil.rmtree(directory)
+        with Checkpoints(directory):
+            checkpoints.save(state_of(3), progress_of(3))
+            checkpoints.wait()
+            failed = told.only("checkpoint.failed")
+            assert failed.step == 3
+            assert f"saves checkpoints into {directory}" in str(failed.reason)
+        checkpoints.save(state_of(4), progress_of(4))
+        checkpoints.wait()
+    assert_restores(directory, 4)
 
 
 @check
