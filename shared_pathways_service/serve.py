@@ -20,6 +20,7 @@ from shared_pathways_service.cli.display.serve_display import (
     banner,
 )
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.lookups.logouts import logout_note
 from shared_pathways_service.cli.options.option_groups import takes_options
 from shared_pathways_service.cli.options.policy_options import Policies, takes_policies
 from shared_pathways_service.cli.options.serve_options import ServeOptions
@@ -71,6 +72,8 @@ def serve(
     descriptors.check_limit()
     display = _display(as_json=options.as_json)
     display.introduce(banner(dict(supervisor_options.slices), options.spares))
+    if note := logout_note(os.getpid()):
+        print_note(note)
     raise typer.Exit(asyncio.run(_serve(supervisor_options, Settings.load(), display)))
 
 

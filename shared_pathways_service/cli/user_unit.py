@@ -25,6 +25,8 @@ Description=Shared Pathways Service
 [Service]
 ExecStart={command}
 {environment}Restart=on-failure
+# It ends with these on SIGINT and SIGTERM: `systemctl stop` is no failure.
+SuccessExitStatus=130 143
 # The service ends its processes itself; what is left after that is killed.
 KillMode=mixed
 TimeoutStopSec=60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.embedded import shut_down
 from harness.processes import DEADLINE_S
-from harness.programs import sps, sps_failing
+from harness.programs import python, sps, sps_failing
+from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.lookups import logouts
 from shared_pathways_service.cli.lookups.logouts import logout_note
 from shared_pathways_service.cli.user_unit import UNIT, unit_text
@@ -50,6 +53,7 @@ def test_the_unit_is_written_and_not_run(config: Path) -> None:
     assert "loginctl enable-linger" in done.stderr
     text = path.read_text()
     assert '"serve" "--slices=tpuv6e:2x2=1" "--spares=0"\n' in text
+    assert f"SuccessExitStatus={INTERRUPTED} {TERMINATED}\n" in text
     assert "--install" not in text.replace("`sps serve --install`", "")
     if shutil.which("systemd-analyze"):
         checked = subprocess.run(
@@ -70,32 +74,134 @@ def test_wrong_options_are_refused_before_anything_is_written(config: Path) -> N
     assert not (config / "systemd").exists()
 
 
-@pytest.mark.parametrize(
-    ("answer", "lingers", "user", "is_told"),
-    [
-        ("b true", False, 1000, True),
-        ("b false", False, 1000, False),
-        ("b true", True, 1000, False),
-        ("b true", False, 0, False),
-    ],
-)
-def test_a_system_that_ends_processes_at_a_logout_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    answer: str,
-    lingers: bool,
-    user: int,
-    is_told: bool,
-) -> None:
-    # (A program in the place of systemd's, which needs a system bus.)
-    busctl = tmp_path / "busctl"
-    busctl.write_text(f"#!/bin/sh\necho {answer}\n")
-    busctl.chmod(0o755)
+SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
+#: As systemd before 244 has it, too.
+OLD_SESSION = "1:name=systemd:/user.slice/user-1000.slice/session-c2.scope\n0::/\n"
+TERMINAL = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/vte-spawn-1.scope\n"
+#: Of cron and of a container.
+ELSEWHERE = ("0::/system.slice/cron.service\n", "0::/\n", "")
+
+
+@dataclasses.dataclass
+class Logind:
+    """What the system says of logouts. (Its daemon needs a system bus.)"""
+
+    root: Path
+    patch: pytest.MonkeyPatch
+
+    def says(self, *, kills: bool, exclude: str = '1 "root"', only: str = "0") -> None:
+        answer = f"b {str(kills).lower()}\nas {exclude}\nas {only}\n"
+        busctl = self.root / "busctl"
+        busctl.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}END\n")
+        busctl.chmod(0o755)
+
+    def linger(self) -> None:
+        (self.root / "ada").touch()
+
+    def note(self, group: str) -> str:
+        self.patch.setattr(logouts, "_group_of", lambda _pid: group)
+        return logout_note(os.getpid())
+
+
+@pytest.fixture
+def logind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Logind:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(logouts, "_LOGIND", tmp_path)
     monkeypatch.setattr(logouts, "_LINGERING", tmp_path)
-    monkeypatch.setattr("os.getuid", lambda: user)
     monkeypatch.setattr("pwd.getpwuid", lambda _user: type("Entry", (), {"pw_name": "ada"}))
-    if lingers:
-        (tmp_path / "ada").touch()
-    assert ("loginctl enable-linger" in logout_note()) is is_told
+    return Logind(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("group", [SESSION, OLD_SESSION])
+def test_lingering_alone_does_not_keep_what_logind_kills_with_the_session(
+    logind: Logind, group: str
+) -> None:
+    logind.says(kills=True)
+    note = logind.note(group)
+    assert "lingering alone does not change that" in note
+    assert "`sps serve --install`" in note
+    assert "`systemd-run --user --scope sps serve`, after `loginctl enable-linger`" in note
+    logind.linger()
+    assert logind.note(group) == note.removesuffix(", after `loginctl enable-linger`")
+
+
+@pytest.mark.parametrize(
+    ("kills", "exclude", "only", "is_killed"),
+    [
+        (False, '1 "root"', "0", False),
+        (True, '1 "root"', "0", True),
+        (True, '2 "root" "ada"', "0", False),
+        (True, "0", '1 "bob"', False),
+        (False, "0", '2 "bob" "ada"', True),
+        (True, '1 "ada"', '1 "ada"', False),
+    ],
+)
+def test_the_lists_of_users_go_before_kill_user_processes(
+    logind: Logind, *, kills: bool, exclude: str, only: str, is_killed: bool
+) -> None:
+    logind.says(kills=kills, exclude=exclude, only=only)
+    assert bool(logind.note(SESSION)) is is_killed
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_what_is_below_the_users_systemd_ends_with_the_last_session_unless_the_user_lingers(
+    logind: Logind, *, kills: bool
+) -> None:
+    logind.says(kills=kills)
+    note = logind.note(TERMINAL)
+    assert "ends with your last session: `loginctl enable-linger` keeps both" in note
+    logind.linger()
+    assert not logind.note(TERMINAL)
+
+
+def test_where_no_logout_ends_the_service_nothing_is_said(
+    logind: Logind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logind.says(kills=True)
+    assert not any(map(logind.note, ELSEWHERE))
+    # The daemon does not answer.
+    (logind.root / "busctl").write_text("#!/bin/sh\nexit 1\n")
+    assert not logind.note(SESSION)
+    (logind.root / "busctl").unlink()
+    monkeypatch.setenv("PATH", str(logind.root))
+    assert not logind.note(SESSION)
+    # No systemd.
+    monkeypatch.setattr(logouts, "_LOGIND", logind.root / "nowhere")
+    assert not logind.note(SESSION)
+    assert not logind.note(TERMINAL)
+
+
+#: `sps` in a terminal of a desktop.
+IN_TERMINAL = f"""
+import os, pathlib, sys
+from shared_pathways_service.cli import main
+from shared_pathways_service.cli.lookups import logouts
+logouts._LOGIND = pathlib.Path("/")
+logouts._LINGERING = pathlib.Path("/nowhere")
+logouts._group_of = lambda _pid: {TERMINAL.replace("1000", str(os.getuid()))!r}
+sys.exit(main())
+"""
+
+
+def test_submit_and_serve_say_what_a_logout_ends() -> None:
+    words = ["submit", "--slices=tpuv6e:2x2=1", "--name=fit", "--", "true"]
+    done = python("-c", IN_TERMINAL, *words)
+    assert done.returncode == 0, done
+    assert done.stdout == "fit\n"
+    assert "sps: the service is below your own systemd" in done.stderr
+    shut_down()
+    with subprocess.Popen(
+        [sys.executable, "-c", IN_TERMINAL, "serve", "--slices=tpuv6e:2x2=1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as service:
+        try:
+            assert service.stderr is not None
+            assert service.stdout is not None
+            assert "the service is below your own systemd" in service.stderr.readline()
+            # (From then on it ends in order.)
+            assert any("service.started" in line for line in service.stdout)
+        finally:
+            service.terminate()
+        assert service.wait(DEADLINE_S) == TERMINATED

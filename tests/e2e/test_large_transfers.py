@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import subprocess
 import jax, numpy as np
 NAMES = ("IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY", "SPS_TRANSFER_DIR")
 def variables():
-    return [os.environ.get(name) for name in NAMES]
+    found = [os.environ.get(name) for name in NAMES]
+    return [None if one is None else os.path.realpath(one) for one in found]
 def in_heap(array):
     heaps = [line.split()[0] for line in open("/proc/self/maps") if line.endswith("[heap]\\n")]
     bounds = [[int(part, 16) for part in heap.split("-")] for heap in heaps]
@@ -26,7 +28,8 @@ large = np.random.default_rng(0).random(2 << 20, np.float32)
 CHILD = '''
 import os, sys, jax, numpy as np
 x = jax.device_put(np.arange(1 << 20, dtype=np.float32))
-print(float(x.sum()), os.environ["IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"])
+name = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
+print(float(x.sum()), os.path.realpath(os.environ[name]))
 '''
 before = in_heap(np.empty(8 << 20))
 with isc_pathways.connect(tune_allocator=TUNE):
@@ -113,3 +116,64 @@ def test_without_shared_memory_they_go_with_the_stream(monkeypatch: pytest.Monke
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
         eventually(nothing_left, "the proxy to be gone")
+
+
+#: Puts and fetches as told, over two connections; each array is another one.
+AGAIN = """
+import time
+import jax, numpy as np
+from pathlib import Path
+NAME = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
+double = jax.jit(lambda x: 2 * x)
+numbers = iter(range(100))
+def large():
+    return np.random.default_rng(next(numbers)).random(2 << 20, np.float32)
+for connection in range(2):
+    with isc_pathways.connect():
+        kept = large()
+        on_device = jax.device_put(kept).block_until_ready()
+        say("put", directory=os.path.realpath(os.environ[NAME]))
+        wait_for("put again")
+        for value in (large(), large()):
+            assert np.array_equal(np.asarray(jax.device_put(value)), value)
+        say("again", mode=oct(os.stat(os.environ[NAME]).st_mode & 0o777))
+        wait_for("compute")
+        while not os.stat(os.environ[NAME]).st_nlink:  # (until it was made again)
+            time.sleep(0.01)
+        value = large()
+        assert np.array_equal(np.asarray(double(value)), 2 * value)
+        assert np.array_equal(np.asarray(on_device), kept)
+        del on_device
+        say("computed")
+"""
+
+
+def remove_all(within: Path) -> None:
+    """Removes what logind removes."""
+    for shared in within.iterdir():
+        shutil.rmtree(shared, ignore_errors=True)  # (it may be made again meanwhile)
+
+
+@pytest.mark.race
+def test_a_session_goes_on_after_its_shared_memory_was_removed_as_at_a_logout() -> None:
+    within = Path(os.environ["SPS_SHARED_MEMORY_DIR"])
+    with embedded(1), program(AGAIN) as client:
+        seen = []
+        # A second connection of the process has a directory of its own, with the same care.
+        for _ in range(2):
+            seen.append(client.expect("put")["directory"])
+            remove_all(within)
+            client.tell("put again")
+            assert client.expect("again")["mode"] == "0o700"
+            assert mapped(None)
+
+            # What a compiled program takes from this process passes by no code of ours.
+            remove_all(within)
+            client.tell("compute")
+            client.expect("computed")
+        assert client.wait() == 0
+        assert seen[0] != seen[1]
+        eventually(nothing_left, "the proxy to be gone")
+        # Nobody makes them again after their end.
+        assert [list(shared.iterdir()) for shared in within.iterdir()] == [[]]
+    assert not list(within.iterdir())

@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from shared_pathways_service.jax_client.plugin.explaining import (
-    TRANSFER_DIRECTORY,
-    noting_the_end,
-)
+from shared_pathways_service.jax_client.plugin import transfer_files
+from shared_pathways_service.jax_client.plugin.explaining import noting_the_end
 
 ENDED = "UNAVAILABLE: Connection to IFRT proxy server was terminated: CANCELLED: Disconnected"
 
@@ -36,12 +34,16 @@ def test_the_error_of_an_ended_connection_names_full_shared_memory(
 ) -> None:
     says = SimpleNamespace(f_frsize=4096, f_bavail=free // 4096)
     monkeypatch.setattr(os, "statvfs", lambda _path: says)
-    monkeypatch.setenv(TRANSFER_DIRECTORY, str(tmp_path))
-    noted = notes(message)
-    assert (f"The shared memory of {tmp_path} is full" in noted) is is_noted
+    for name in transfer_files.SETTINGS:  # which are put back after the test
+        monkeypatch.setenv(name, "")
+    shared = transfer_files.share(tmp_path)
+    try:
+        noted = notes(message)
+    finally:
+        transfer_files.end()
+    assert (f"The shared memory of {shared} is full" in noted) is is_noted
     assert ("SPS_SHARED_MEMORY_DIR=none" in noted) is is_noted
 
 
-def test_without_shared_memory_nothing_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TRANSFER_DIRECTORY, raising=False)
+def test_without_shared_memory_nothing_is_said_of_it() -> None:
     assert "shared memory" not in notes(ENDED)

@@ -302,6 +302,7 @@ class Checkpoints:
     def _finish(self, save: Save, arrays: Arrays) -> None:
         step = save.progress.step
         try:
+            self._keep_locked()
             self._leave_history()
             if self._folder.store.exists(str(step)):
                 # Left by a failed or abandoned save of the same step, which Orbax would refuse.
@@ -334,6 +335,17 @@ class Checkpoints:
             )
         )
         self._delete_old()
+
+    def _keep_locked(self) -> None:
+        """Makes the directory again if it was removed, and locks it again."""
+        if self._lock is None or not self._lock.is_lost():
+            return
+        store = self._folder.store
+        store.make()
+        lost, self._lock = self._lock, DirectoryLock(store.url)
+        lost.close()
+        self._steps.intersection_update(self._folder.survey().steps)
+        _log.warning("%s was removed or replaced, with the checkpoints in it", store.url)
 
     def _left_steps(self) -> set[int]:
         self._left = [save for save in self._left if save.is_alive]

@@ -32,7 +32,8 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: str) -> None:
-        self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._path = Path(directory) / _LOCK
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             self._lock(directory)
@@ -83,6 +84,13 @@ class DirectoryLock:
     def fileno(self) -> int:
         """Returns the descriptor of the lock's file."""
         return self._descriptor
+
+    def is_lost(self) -> bool:
+        """Whether its file was removed or replaced, so that it keeps no other program away."""
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return True
 
 
 _HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from . import callbacks
+from . import callbacks, transfer_files
 from .attempts import runtime_error
 
 __all__ = ["explain", "noting_the_end"]
@@ -38,8 +38,6 @@ _AFTER_THE_END = (
     "such as a worker of a pool (joblib keeps its workers), cannot use JAX after it: end the pool "
     "with the connection."
 )
-#: The variable that names a directory in shared memory to JAX's client.
-TRANSFER_DIRECTORY = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
 _LEAST_ROOM = 64 << 20
 _NO_ROOM = (
     "The shared memory of {directory} is full, perhaps with files of other programs. Large arrays "
@@ -93,11 +91,11 @@ def _full_shared_memory() -> str | None:
 
     The client gives up its session then, and does not say why.
     """
-    directory = os.environ.get(TRANSFER_DIRECTORY)
-    if not directory:
+    directory = transfer_files.present_directory()
+    if directory is None:
         return None
     try:
         found = os.statvfs(directory)
     except OSError:
         return None
-    return directory if found.f_bavail * found.f_frsize < _LEAST_ROOM else None
+    return str(directory) if found.f_bavail * found.f_frsize < _LEAST_ROOM else None

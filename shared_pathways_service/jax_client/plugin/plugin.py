@@ -37,6 +37,7 @@ from . import (
     quiet,
     run_notes,
     strict,
+    transfer_files,
     workarounds,
 )
 from .timeout_table import timeouts
@@ -50,11 +51,7 @@ TOKEN_KEY = "sps_token"  # noqa: S105 - the name of a field
 #: Names a directory in memory that this process shares with the proxy for large buffers.
 TRANSFER_VARIABLE = "SPS_TRANSFER_DIR"
 TRANSFER_KEY = "sps_transfer_dir"
-#: Variables of JAX's client: it reads the first with each transfer, the second when it is created.
-TRANSFER_SETTINGS = (
-    explaining.TRANSFER_DIRECTORY,
-    "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
-)
+TRANSFER_SETTINGS = transfer_files.SETTINGS
 #: Stands for ``grpc`` in the environment of programs of `sps run` and of child processes of
 #: `connect()`, whose proxy wants a token. JAX's own client knows no such transport: a Python that
 #: does not load this plug-in gets an error at once, and not after the two minutes for which that
@@ -65,8 +62,6 @@ PASSED_ON = ("JAX_*", "SPS_*", "IFRT_PROXY_*", "PYTHONPATH")
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds within which an answer normally arrives; and seconds for an answer in any case.
 _SOON_S = 1.0
-#: Minimum bytes of a buffer that is passed in a file: below, a message is as fast.
-_LARGE_BYTES = 1 << 20
 #: Seconds of the first attempt, and at most: each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
 _LONGEST_ATTEMPT_S = 16
@@ -120,7 +115,7 @@ def connect(
       transfer_dir: A directory in memory that this machine and the proxy share: the client puts
         large buffers into its own directory there, which the proxy removes when the connection
         ends. This sets `TRANSFER_SETTINGS`, which must remain as long as the client. None: buffers
-        are sent on the stream.
+        are sent on the stream. (See `transfer_files`.)
       doubt: Called once if there is no answer soon; an error that it raises ends the wait.
 
     Raises:
@@ -210,7 +205,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     }
     if token is not None:
         data[TOKEN_KEY] = token.encode()
-    mine = None if transfer_dir is None else _share(transfer_dir)
+    mine = transfer_files.share(transfer_dir)
     if mine is not None:
         data[TRANSFER_KEY] = mine.name.encode()
     options.initialization_data = data
@@ -220,6 +215,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
         if mine is not None:
             # A proxy that was not reached will not remove it. (The settings remain: they may be
             # those of a connection made meanwhile.)
+            transfer_files.end(mine)
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
@@ -229,20 +225,6 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     else:
         callbacks.serve(client, target.removeprefix("grpc://"), token, nonce)
     return client
-
-
-def _share(transfer_dir: Path) -> Path | None:
-    """Makes the client pass large buffers in files; returns the directory, None: none."""
-    for name in TRANSFER_SETTINGS:
-        os.environ.pop(name, None)
-    # One directory per client to avoid collisions: files are named by handles alone.
-    mine = transfer_dir / f"{os.getpid()}-{secrets.token_hex(8)}"
-    try:
-        mine.mkdir(mode=0o700)
-    except OSError:
-        return None  # the stream is used instead
-    os.environ.update(zip(TRANSFER_SETTINGS, (str(mine), str(_LARGE_BYTES)), strict=True))
-    return mine
 
 
 def ignore_proxy(register: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import executables, fatal_calls, host_copies, local
+from . import executables, fatal_calls, host_copies, local, transfer_files
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
 from .explaining import noting_the_end
 
@@ -65,6 +65,7 @@ def install() -> None:
 
 def _put(original: Callable[..., Any]) -> Callable[..., Any]:
     def put(aval: Any, sharding: Any, xs: Sequence[Any], *rest: Any, **named: Any) -> Any:
+        transfer_files.repair()
         try:
             return original(aval, sharding, xs, *rest, **named)
         except runtime_error() as error:

@@ -21,6 +21,7 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.runtime.file_failures import named
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life, identity_of, place_name
+from shared_pathways_service.runtime.user_directories import make_private
 
 __all__ = ["ServiceLogs", "cut_log", "open_log", "tail_of"]
 
@@ -166,9 +167,17 @@ def open_log_if_possible(path: Path) -> BinaryIO:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Opens a log for appending, readable by its user only."""
+    """Opens a log for appending, readable by its user only.
+
+    Its directory is made again if it was removed, for example by a cleaner.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.fdopen(os.open(path, flags, 0o600), "ab")
+    try:
+        opened = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        make_private(path.parent)
+        opened = os.open(path, flags, 0o600)
+    return os.fdopen(opened, "ab")
 
 
 def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:

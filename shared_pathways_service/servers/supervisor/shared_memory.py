@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.machine_memory import usable_memory
 from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.runtime.transfer_directories import remove_tree
 
 __all__ = ["SharedMemory"]
 
@@ -44,7 +44,7 @@ class SharedMemory:
             return
         service = hashlib.sha256(os.fsencode(self._settings.runtime_dir)).hexdigest()[:12]
         root = within / f"sps-{os.geteuid()}-{service}"
-        shutil.rmtree(root, ignore_errors=True)
+        remove_tree(root)
         try:
             self._root = private_directory(root, "SPS_SHARED_MEMORY_DIR")
         except SharedPathwaysError as error:
@@ -53,16 +53,20 @@ class SharedMemory:
     def close(self) -> None:
         """Removes the directory."""
         if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+            remove_tree(self._root)
 
     def make(self, uid: str) -> Path | None:
         """Creates a proxy's directory; returns None if there is no room."""
-        if self._root is None or not _has_room(self._root):
+        if self._root is None:
             return None
-        directory = self._root / uid
         try:
+            # A logout may have removed it.
+            root = private_directory(self._root, "SPS_SHARED_MEMORY_DIR")
+            if not _has_room(root):
+                return None
+            directory = root / uid
             directory.mkdir(mode=0o700)
-        except OSError as error:
+        except (OSError, SharedPathwaysError) as error:
             glog("W", f"Large buffers are sent on the stream: {error}")
             return None
         return directory
@@ -70,7 +74,7 @@ class SharedMemory:
     def remove(self, uid: str) -> None:
         """Removes a proxy's directory with its content, if it has one."""
         if self._root is not None:
-            shutil.rmtree(self._root / uid, ignore_errors=True)
+            remove_tree(self._root / uid)
 
 
 def _is_large(directory: Path) -> bool:

@@ -23,6 +23,8 @@ from shared_pathways_service.runtime.settings import Settings
 
 pytestmark = pytest.mark.race
 
+#: Seconds within which the service notices what it has lost.
+NOTICED_S = 10.0
 #: Notes each of its starts, and ends once it is told to.
 COUNTS = """
 import os, pathlib, time
@@ -42,6 +44,14 @@ def record_of(name: str) -> JobRecord:
     found = JobFiles(Settings.load().state_dir).read(name)
     assert found is not None
     return found
+
+
+def logs() -> list[Path]:
+    return list(Settings.load().state_dir.rglob("supervisor.log"))
+
+
+def says_lost(log: Path) -> bool:
+    return "was removed or replaced" in log.read_text()
 
 
 def submit(directory: Path, *words: str) -> None:
@@ -65,6 +75,7 @@ def test_a_service_without_its_directory_ends_and_has_no_second_one_beside_it(
                 pass
         finally:
             os.kill(service.pid, signal.SIGCONT)
+        wait_until("its notice", lambda: any(map(says_lost, logs())), NOTICED_S)
         assert service.wait() == 0
         [log] = Settings.load().state_dir.rglob("supervisor.log")
         assert f'"reason":"{paths.directory} was removed or replaced"' in log.read_text()
@@ -77,9 +88,20 @@ def test_small_files_that_a_cleaner_removed_are_written_again(paths: RuntimePath
     with embedded():
         for path in (paths.state, paths.token, paths.tenant_token):
             path.unlink()
-        for path in (paths.state, paths.token, paths.tenant_token):
-            wait_until(f"{path.name} again", path.exists)
+        files = (paths.state, paths.token, paths.tenant_token)
+        wait_until("all of them again", lambda: all(p.exists() for p in files), NOTICED_S)
         assert status()["service"]["address"]
+
+
+def test_logs_that_a_cleaner_removed_go_on_in_new_files() -> None:
+    with embedded():
+        shutil.rmtree(Settings.load().state_dir / "logs")
+        sps("run", f"--slices={KIND}=1", "--", sys.executable, "-c", "import jax; jax.devices()")
+        [events] = logs()
+        assert '"kind":"proxy.started"' in events.read_text()
+        # The process that stands by for the next proxy was started after the removal.
+        wait_until("its log", lambda: list(events.parent.glob("standby-*.log")))
+        assert events.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_job_goes_on_with_the_next_service(paths: RuntimePaths, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import platform
 import resource
+import shutil
 import threading
 from pathlib import Path
 from unittest import mock
@@ -146,6 +147,32 @@ def a_lock_of_an_earlier_release_names_its_process(directory: str) -> None:
         with pytest.raises(CheckpointsBusy, match="process 123 saves") as caught:
             Checkpoints(directory)
     assert (caught.value.pid, caught.value.host) == (123, None)
+
+
+@check
+def a_directory_that_was_removed_is_made_and_locked_again(directory: str) -> None:
+    told = Told()
+    with Checkpoints(directory, on_event=told.append) as checkpoints:
+        checkpoints.save(state_of(1), progress_of(1))
+        checkpoints.wait()
+        shutil.rmtree(directory)
+        checkpoints.save(state_of(2), progress_of(2))
+        checkpoints.wait()
+        assert told.steps("checkpoint.saved") == [1, 2]
+        assert checkpoints.latest_step == 2
+        with pytest.raises(CheckpointsBusy):
+            Checkpoints(directory)
+        # A program that took it meanwhile keeps it.
+        shutil.rmtree(directory)
+        with Checkpoints(directory):
+            checkpoints.save(state_of(3), progress_of(3))
+            checkpoints.wait()
+            failed = told.only("checkpoint.failed")
+            assert failed.step == 3
+            assert f"saves checkpoints into {directory}" in str(failed.reason)
+        checkpoints.save(state_of(4), progress_of(4))
+        checkpoints.wait()
+    assert_restores(directory, 4)
 
 
 @check

@@ -26,7 +26,8 @@ import os, sys
 import jax, jax.numpy as jnp
 import mine
 x = jax.device_put(jnp.arange(float(1 << 20)), jax.devices()[0])
-assert "sps-arrays" in os.environ["IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"]
+shared = os.environ["IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"]
+assert "sps-arrays" in os.path.realpath(shared)
 print("computes", mine.VALUE, float(x[3]), os.environ["MY_SECRET"][::-1], flush=True)
 sys.exit(int(os.environ.get("MY_EXIT", "0")))
 """

@@ -11,7 +11,7 @@ import typer
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.display.step_display import showing_progress
 from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
-from shared_pathways_service.cli.lookups.logouts import logout_note
+from shared_pathways_service.cli.lookups.logouts import logout_note_of_service
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.options.run_options import RunOptions
 from shared_pathways_service.cli.options.submit_options import (
@@ -24,6 +24,7 @@ from shared_pathways_service.cli.options.submit_options import (
     keywords_of,
     takes_run_options,
 )
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.submission import checked_job
 
 __all__ = ["submit"]
@@ -65,7 +66,7 @@ def submit(
     )
     with showing_progress() as tell:
         home.submit(request, tell)
-    if home.name == "embedded" and (note := logout_note()):
+    if home.name == "embedded" and (note := logout_note_of_service(Settings.load().runtime_dir)):
         print_note(note)
     if as_json:
         print_json({"name": request.name})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_pathways_service.runtime.transfer_directories import mark_ended
 from shared_pathways_service.servers.devices.array_bytes import aligned_buffer
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
@@ -159,6 +160,7 @@ def count_files(directory: Path) -> int:
 
 def remove_directory(directory: Path) -> None:
     """Removes a session's directory, and the unused files in it."""
+    mark_ended(directory)
     for path in directory.glob("lt_*"):
         with contextlib.suppress(OSError):
             path.unlink()
@@ -174,8 +176,11 @@ def take_file(path: Path, size: int) -> np.ndarray:
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        text = f"no file for the host buffer: {error}: it was removed before it was read"
+        raise StatusError(Code.NOT_FOUND, text) from error
     except OSError as error:
-        raise StatusError(Code.NOT_FOUND, f"no file for the host buffer: {error}") from error
+        raise invalid_argument(f"not a file that can be read: {error}") from error
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:

@@ -267,9 +267,9 @@ class ProxyService:
         buffer = _take(path, header.buffer_size, session.buffers)
         if isinstance(buffer, StatusError):
             session.buffers.put(header.handle, buffer)
-            if buffer.code != Code.RESOURCE_EXHAUSTED:
+            if buffer.code not in {Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND}:
                 raise buffer.copy()
-            # As above.
+            # As above. (A logout removes files, too.)
             path.unlink(missing_ok=True)
             return b""
         self._received.add(header.buffer_size)

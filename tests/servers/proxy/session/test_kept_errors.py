@@ -8,7 +8,6 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -62,8 +61,7 @@ def test_a_missing_file_frees_its_host_memory(
     gc.collect()
     gc.disable()
     try:
-        with pytest.raises(grpc.RpcError, match="no file for the host buffer"):
-            client.unary("HostBufferReadFromDisk", request)
+        client.unary("HostBufferReadFromDisk", request)
         wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
     finally:
         gc.enable()

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from harness.proxy.raw import RawClient, single
+from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from tests.servers.proxy import transports
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, wait_until
@@ -89,14 +89,27 @@ def test_unexpected_files_are_refused(
     (transfer_dir / "mine" / "lt_1").symlink_to(transfer_dir / "secret")
     (transfer_dir / "mine" / "lt_2").write_bytes(b"123")
     os.mkfifo(transfer_dir / "mine" / "lt_3")
-    for handle in (1, 2, 3, 4):
+    for handle in (1, 2, 3):
         with pytest.raises(grpc.RpcError) as raised:
             read_from_disk(client, handle, 4)
-        assert raised.value.code() in {
-            grpc.StatusCode.NOT_FOUND,
-            grpc.StatusCode.INVALID_ARGUMENT,
-        }
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (transfer_dir / "secret").read_bytes() == b"1234"
+
+
+def test_a_file_that_was_removed_fails_the_uses_of_its_buffer_only(
+    make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path
+) -> None:
+    proxy = make_proxy(large_transfer_dir=transfer_dir)
+    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
+    # (JAX's client ends its session if this call fails.)
+    read_from_disk(client, 7, 16)
+    client.make(8, 7, [4], single(0))
+    with pytest.raises(Failed, match="lt_7': it was removed before it was read"):
+        client.fetch(8)
+    (transfer_dir / "mine" / "lt_9").write_bytes(FOUR.tobytes())
+    read_from_disk(client, 9, 16)
+    client.make(10, 9, [4], single(0))
+    np.testing.assert_array_equal(client.fetch(10), FOUR)
 
 
 @pytest.mark.parametrize("name", [b"..", b".", b"mine/..", b"/etc", b"file", b"link", b"\xff"])
