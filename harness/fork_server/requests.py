@@ -35,7 +35,7 @@ _UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
 #: Variables that are read before the first line of a program: they must be the fork server's.
 _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
-    *("GRPC_", "TF_CPP_"),
+    *("GRPC_", "TF_CPP_", "SSL_CERT_"),
 )
 #: What an interpreter imports before the program, if there is such a module.
 SITE = "sitecustomize"
