@@ -108,6 +108,7 @@ def test_a_stopped_command_gets_signals(any_shell: Shell, run: str) -> None:
         if any_shell.dialect.knows_after_wait:
             assert shown.splitlines()[-1] == str(128 + signal.Signals[f"SIG{name}"])
         any_shell.wait_until_empty()
+        any_shell.do("jobs")  # (Then dash knows, too, and numbers the next one as the first.)
 
 
 def test_a_stopped_program_gets_signals_that_go_to_us(any_shell: Shell) -> None:
@@ -162,7 +163,8 @@ def test_ends_by_signals_are_a_shells(any_shell: Shell, run: str) -> None:
     assert any_shell.status() == 130
     for code in (0, 7, 143):
         assert any_shell.do(f"{run}sh -c 'exit {code}'; echo {status}") == f"{code}\n"
-    assert any_shell.do(f"{run}missing 2>/dev/null; echo {status}") == "127\n"
+    any_shell.do(f"{run}missing 2>/dev/null")
+    assert any_shell.status() == 127
 
 
 def test_ctrl_c_ends_loops_and_scripts(any_shell: Shell, run: str) -> None:
