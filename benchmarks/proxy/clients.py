@@ -21,6 +21,8 @@ LARGE = 64 * MIB
 ARRAYS = 100_000
 #: Results of one execution, of which all live on.
 RESULTS = 100
+#: Of a program with many.
+ARGUMENTS = 1000
 
 
 def dispatch(address: str) -> dict[str, float]:
@@ -164,6 +166,46 @@ def arrays(address: str, server: str) -> dict[str, float]:
     return {"bytes": (process.memory_info().rss - before) / ARRAYS}
 
 
+def lists(count: str, address: str = "", server: str = "") -> dict[str, float]:
+    """A list of small arrays: seconds of each step, and seconds of the proxy's processor."""
+    if address:
+        jax = _jax_on(address)
+    else:
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+    import numpy as np
+
+    rows = [np.full(4, number, np.float32) for number in range(int(count))]
+    add = jax.jit(lambda *xs: [x + 1 for x in xs])
+    few = jax.device_put(rows[:ARGUMENTS])
+    jax.block_until_ready(add(*few))
+    jax.device_get(few[:10])
+    found: dict[str, float] = {}
+
+    def timed(step: str, function: Callable[[], Any]) -> Any:
+        used, begin = _processor_seconds(server), time.perf_counter()
+        result = jax.block_until_ready(function())
+        found[step] = time.perf_counter() - begin
+        found[f"proxy_cpu_{step}"] = _processor_seconds(server) - used
+        return result
+
+    arrays = timed("put", lambda: jax.device_put(rows))
+    fetched = timed("fetch", lambda: jax.device_get(arrays))
+    timed("program", lambda: add(*few))
+    found["wrong"] = float(not all(map(np.array_equal, fetched, rows)))
+    return found
+
+
+def _processor_seconds(pid: str) -> float:
+    if not pid:
+        return 0.0
+    import psutil
+
+    times = psutil.Process(int(pid)).cpu_times()
+    return float(times.user + times.system)
+
+
 def _jax_on(address: str, transfer_dir: str = "") -> Any:
 
     from shared_pathways_service.jax_client import ProxyTarget, attach
@@ -200,7 +242,7 @@ def median_seconds(
 
 KINDS: dict[str, Callable[..., dict[str, float]]] = {
     kind.__name__: kind
-    for kind in (dispatch, local, fetch, tenant, transfers, streams, files, arrays)
+    for kind in (dispatch, local, fetch, tenant, transfers, streams, files, arrays, lists)
 }
 
 if __name__ == "__main__":

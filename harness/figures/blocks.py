@@ -47,6 +47,15 @@ def _proxy(rows: Rows) -> str:
     )
 
 
+def _array_lists(rows: Rows) -> str:
+    ratio, seconds = rows["ratio"], rows["seconds"]
+    return (
+        f"A list of {rows['arrays']:,} small arrays took {seconds['put']:.1f} s to put and "
+        f"{seconds['fetch']:.1f} s to fetch, {ratio['put']:.0f} and {ratio['fetch']:.0f} times as "
+        f"long as on the CPU beside it; a program of 1,000 of them {ratio['program']:.1f} times."
+    )
+
+
 def _manager_scale(rows: Rows) -> str:
     head = (
         *("slices", "left/died/requested, p99 to the notice", "of the target of 100 ms"),
@@ -360,6 +369,13 @@ BLOCKS: Mapping[str, Block] = {
         measures=(f"{_SERVERS}/proxy", f"{_PACKAGE}/jax_client"),
         command="benchmarks.proxy",
         text=_proxy,
+    ),
+    "array_lists": Block(
+        page="docs/limits.md",
+        source="benchmarks/results/array_lists.json",
+        measures=(f"{_SERVERS}/proxy", f"{_PACKAGE}/jax_client"),
+        command="benchmarks.array_lists",
+        text=_array_lists,
     ),
     "rm_scale": Block(
         page="docs/operations.md",
