@@ -11,7 +11,7 @@ import pytest
 from harness.embedded import embedded
 from harness.programs import program
 from shared_pathways_service import cli
-from shared_pathways_service.homes.embedded import discovery
+from shared_pathways_service.protocol import resource_manager_pb2_grpc, supervisor_pb2_grpc
 from tests.cli.support import HOLDER
 
 
@@ -36,8 +36,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         stub = getattr(module, name)
         monkeypatch.setattr(module, name, lambda channel: Counting(stub(channel), counted))
 
-    count(discovery.pb_grpc, "SupervisorStub")
-    count(discovery.rm_grpc, "ResourceManagerStub")
+    count(supervisor_pb2_grpc, "SupervisorStub")
+    count(resource_manager_pb2_grpc, "ResourceManagerStub")
     return counted
 
 

@@ -17,8 +17,10 @@ from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.cluster_state.readiness import Look
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.draining import drained
 from tests.cli.starting_service import FIRST, HEAD, readiness
+from tests.kube.nowhere import NowhereApi
 
 
 async def _killed(done: list[str], by: signal.Signals) -> str:
@@ -92,32 +94,32 @@ def test_a_hang_up_while_it_is_undone_is_nothing(first: signal.Signals) -> None:
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
-class OneService:
+class OneService(NowhereApi):
     """A cluster in which a service can be marked, and never unmarked."""
 
-    namespace = "n"
-
     def __init__(self) -> None:
-        self.api = self
+        super().__init__()
         self.marks = 0
 
-    async def patch(self, _path: str, _body: object) -> None:
+    async def patch(self, *_: object, **__: object) -> dict[str, Any]:
         self.marks += 1
         if self.marks > 1:
             raise ServiceNotReady("the server is away")
+        return {}
 
-    async def proxies(self) -> list[object]:
-        return []
+    async def get(self, *_: object, **__: object) -> dict[str, Any]:
+        return {"items": []}
 
 
 def test_a_terminal_that_is_gone_does_not_become_the_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    there: Any = OneService()
+    there = OneService()
     jobset = {"metadata": {"name": "pw", "uid": "u"}}
 
     async def drain() -> None:
-        async with drained(there, jobset, why="", timeout_s=0, evict=False, note=print_note):
+        cluster = Cluster(there, "n")
+        async with drained(cluster, jobset, why="", timeout_s=0, evict=False, note=print_note):
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.Event().wait()
 
