@@ -69,7 +69,8 @@ def wrong_of_training(fault: FileFault, setting: str) -> str:
     wrong = _of_first(said, fault, setting)
     if wrong or not fault.failed:
         return wrong
-    there = {info.step for info in list_checkpoints(directory, checksums=True) if _is_good(info)}
+    held = list_checkpoints(fault.directory / "checkpoints", checksums=True)
+    there = {info.step for info in held if info.state == "committed"}
     if not set(said["saved"]) <= there:
         return f"{fault}: {fault.failed[:1]}: saved were {said['saved']}, there are {there}"
     again = run_program(_TRAINING, directory, fault=None)
@@ -88,7 +89,3 @@ def _of_first(said: dict[str, Any], fault: FileFault, setting: str) -> str:
     if fault.failed and not said["reports"]:
         return f"{fault}: {fault.failed[:1]}: nothing was reported"
     return next(filter(None, (fault_in(text, fault, setting) for text in said["reports"])), "")
-
-
-def _is_good(info: Any) -> bool:
-    return bool(info.state == "committed")

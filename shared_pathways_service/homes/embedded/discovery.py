@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Coroutine, Mapping
@@ -274,12 +275,16 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
         )
         stack.callback(transport.close)
         ready = await reader.readline()
-    if not ready:
+    # (A log on a full disk does not say it.)
+    failure = json.loads(ready).get("error", "") if ready else ""
+    if not ready or failure:
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
-        tail = "\n".join(tail_of(log))
+        said = "\n".join(tail_of(log))
+        if failure not in said:
+            said += failure
         raise ServiceNotReady(
             f"the embedded service did not start: exit code {os.waitstatus_to_exitcode(status)}\n"
-            f"{tail}",
+            f"{said}",
             hint=f"its log is {log}",
         )
     return pid

@@ -16,7 +16,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shared_pathways_service.runtime.processes import Identity, identity_of
 
@@ -26,6 +26,7 @@ __all__ = [
     "StopSignals",
     "exit_with_parent",
     "install_stop_signals",
+    "report_failure",
     "report_ready",
 ]
 
@@ -204,7 +205,16 @@ def report_ready(ready_fd: int | None, *, port: int = 0, socket: str = "") -> No
     """
     if ready_fd is None:
         return
-    line = json.dumps({"port": port, "socket": socket, "pid": os.getpid()}) + "\n"
+    _report(ready_fd, {"port": port, "socket": socket, "pid": os.getpid()})
+
+
+def report_failure(ready_fd: int | None, error: str) -> None:
+    """Reports instead of `report_ready` why this server does not start."""
+    if ready_fd is not None:
+        _report(ready_fd, {"error": error})
+
+
+def _report(ready_fd: int, what: Mapping[str, object]) -> None:
     # The starter may have stopped waiting.
     with contextlib.closing(_Descriptor(ready_fd)), contextlib.suppress(BrokenPipeError):
-        os.write(ready_fd, line.encode())
+        os.write(ready_fd, f"{json.dumps(what)}\n".encode())

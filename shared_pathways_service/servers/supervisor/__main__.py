@@ -14,18 +14,26 @@ from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.runtime.inherited_signals import reset_inherited_signals
 from shared_pathways_service.runtime.settings import Settings
-from shared_pathways_service.servers.serving.process import STOP_SIGNALS
+from shared_pathways_service.servers.serving.process import STOP_SIGNALS, report_failure
 from shared_pathways_service.servers.supervisor.supervisor import Supervisor
 
 __all__ = ["main"]
 
 
 async def _run(options: SupervisorOptions, settings: Settings) -> None:
-    supervisor = Supervisor(options, settings)
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, supervisor.stop, f"it got {signal.Signals(number).name}")
-    await supervisor.run()
+    supervisor = None
+    try:
+        supervisor = Supervisor(options, settings)
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            why = f"it got {signal.Signals(number).name}"
+            loop.add_signal_handler(number, supervisor.stop, why)
+        await supervisor.run()
+    except SharedPathwaysError as error:
+        # (Its log may be on the disk that is full.)
+        if options.detached and (supervisor is None or not supervisor.has_reported):
+            report_failure(options.ready_fd, str(error))
+        raise
 
 
 def main() -> int:

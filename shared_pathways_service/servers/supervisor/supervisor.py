@@ -53,7 +53,11 @@ _HOUSEKEEPING_INTERVAL_S = 10.0
 
 
 class Supervisor:
-    """One embedded service; make it on the main thread, whose end would end its children."""
+    """One embedded service; make it on the main thread, whose end would end its children.
+
+    Attributes:
+      has_reported: Whether it has reported to its starter that it is ready.
+    """
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class Supervisor:
         self._stop_asked = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
+        self.has_reported = False
         self._logs = ServiceLogs(private_directory(settings.state_dir, "SPS_STATE_DIR"))
         self._occupancy = Occupancy(options.idle_s, self._loop.time())
         self._manager = ManagerLink(f"unix:{self._paths.resource_manager_socket}", self._token)
@@ -141,6 +146,7 @@ class Supervisor:
             await self._wait_for_resource_manager()
             self._jobs.recover()
             self._on_event(EmbeddedServiceStarted(address=self._address, pid=os.getpid()))
+            self.has_reported = True
             report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
             await self._stop_asked.wait()
             self._occupancy.end()
@@ -219,8 +225,8 @@ class Supervisor:
             default_port=0,
         )
         await server.start()
-        self._write_state()
         try:
+            self._write_state()
             yield
         finally:
             await stop_server(server, timeouts.SUPERVISOR_CALLS_END.s)
