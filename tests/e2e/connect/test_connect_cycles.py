@@ -38,7 +38,7 @@ def work(n):
         assert sorted({d.slice_index for d in connection.devices}) == [0, 1]
         assert [s.state for s in connection.slices] == ["placed", "placed"]
         assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
-        assert jax.config.jax_backend_target == connection.address
+        assert jax.config.values["jax_backend_target"] == connection.address
         transport, _, address = os.environ["JAX_BACKEND_TARGET"].partition("://")
         assert (transport, f"grpc://{address}") == ("sps-jax-plugin", connection.address)
         assert connection.total_chips == 8
