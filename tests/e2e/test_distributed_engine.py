@@ -193,3 +193,49 @@ def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
         running.expect("left")
         assert running.wait() == 0
         wait_until("all executors to end", lambda: not status()["executors"])
+
+
+#: As MaxText feeds a step (`get_devices_per_host` of its elastic_utils, multihost_dataloading): counts
+#: the devices of its host by `task_id`, loads so many rows, cuts them for its local devices.
+#: One process feeds all devices, so they are of one host for it; their real hosts have equal parts.
+FEEDS = """
+from collections import Counter
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    per_device_rows = 3
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 8), ("slice", "chip"))
+    devices_per_host = next(iter(Counter(d.task_id for d in jax.devices()).values()))
+    rows = per_device_rows * devices_per_host
+    loaded = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+    pieces = jax.device_put(np.split(loaded, len(mesh.local_devices)), mesh.local_devices)
+    batch = jax.make_array_from_single_device_arrays(
+        (jax.process_count() * rows, 2), NamedSharding(mesh, P(mesh.axis_names)), pieces
+    )
+    hosts = Counter()
+    for shard in batch.addressable_shards:
+        hosts[shard.device.slice_index, shard.device.virtual_task_index] += len(shard.data)
+    say(
+        "fed",
+        counted=[devices_per_host, jax.process_count(), jax.local_device_count()],
+        rows_of_hosts=sorted(hosts.values()),
+        hosts=sorted(hosts),
+        is_whole=bool((np.asarray(batch) == loaded).all()),
+        total=float(jax.jit(lambda x: x.sum())(batch)),
+    )
+say("left")
+"""
+
+
+def test_a_batch_as_maxtext_forms_it_is_whole_and_equal_on_each_host() -> None:
+    arguments = ("--engine", "distributed")
+    with service("tpuv6e:2x4=2", spares=0, arguments=arguments), program(FEEDS) as running:
+        said = running.expect("fed")
+        devices, rows = 16, 48
+        assert said["counted"] == [devices, 1, devices]
+        assert said["hosts"] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+        assert said["rows_of_hosts"] == [rows // 4] * 4
+        assert said["is_whole"]
+        assert said["total"] == sum(range(rows * 2))
+        running.expect("left")
