@@ -185,7 +185,7 @@ def _sets_too_much(call: ast.Call) -> bool:
     if ast.unparse(call.func).rpartition(".")[2] != "patience":
         return False
     return any(
-        isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value > MOST
+        isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value > MOST
         for argument in (*call.args, *(keyword.value for keyword in call.keywords))
         for node in ast.walk(argument)
     )

@@ -49,7 +49,8 @@ class Rm:
         **config: Any,
     ) -> None:
         counts = slices if isinstance(slices, dict) else {SMALL: slices}
-        self.config = RmConfig(slices=counts, **config)
+        # (As of a service: a request that fits once all slices are ready waits for them.)
+        self.config = RmConfig(slices=counts, **{"starting_grace_s": 30.0, **config})
         self.now = now
         self.grants: dict[str, PersistedGrant] = {
             g.request.name: g for g in (restored or Restored()).grants

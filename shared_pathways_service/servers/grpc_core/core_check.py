@@ -62,7 +62,7 @@ def _try(pool: futures.Executor) -> str:
 
     routes = {_ECHO: Route(pool, _echo), _STAY: Route(pool, stay)}
     with contextlib.ExitStack() as stack:
-        server = CoreServer(SERVER_OPTIONS, routes, pool)
+        server = CoreServer(SERVER_OPTIONS, routes, pool, slow_reader_s=timeouts.CORE_CHECK.s)
         stack.callback(server.stop)
         port = server.add_insecure_port(f"{LOOPBACK}:0")
         server.start()
