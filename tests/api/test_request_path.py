@@ -101,7 +101,9 @@ def test_every_field_of_a_tenant_travels_from_connect_to_the_resource_manager() 
 
     # To the agent,
     home, owner = HomeChoice(name="embedded"), Identity(pid=1, start="x")
-    start = Start(home=home, request=request, session="s", owner=owner, journal="/j")
+    start = Start(
+        home=home, request=request, session="s", owner=owner, journal="/j", delete_timeout_s=1.0
+    )
     told = Start.from_json(json.loads(json.dumps(start.to_json()))).request
     assert told == request
     assert (told.link, told.keep_for_s) == ("resumable", 1800.0)

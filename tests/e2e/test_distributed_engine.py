@@ -195,8 +195,8 @@ def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
         wait_until("all executors to end", lambda: not status()["executors"])
 
 
-#: As MaxText feeds a step (`get_devices_per_host` of its elastic_utils, multihost_dataloading): counts
-#: the devices of its host by `task_id`, loads so many rows, cuts them for its local devices.
+#: As MaxText feeds a step (`get_devices_per_host` of its elastic_utils, multihost_dataloading): it
+#: counts the devices of its host by `task_id`, loads so many rows, cuts them for its local devices.
 #: One process feeds all devices, so they are of one host for it; their real hosts have equal parts.
 FEEDS = """
 from collections import Counter

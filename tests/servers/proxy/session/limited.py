@@ -24,7 +24,7 @@ EXHAUSTED = 8
 FOUR = np.arange(4, dtype=np.float32)
 
 
-def limited(make_proxy: MakeProxy, **limits: int) -> LocalProxy:
+def limited(make_proxy: MakeProxy, **limits: Any) -> LocalProxy:
     return make_proxy(limits=Limits(**limits))
 
 
