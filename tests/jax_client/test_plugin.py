@@ -90,7 +90,7 @@ FILES = (
         "quiet",
     ),
     *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
-    *("held_session", "timeout_table", "timeouts", "factor", "slowness"),
+    *("held_session", "timeout_table", "timeouts", "factor", "slowness", "transfer_files"),
 )
 #: Files that come with those of time-outs, and are not imported.
 UNUSED = ("within",)
