@@ -111,7 +111,7 @@ def timeout_errors(root: Path, package: str, known: Mapping[str, Collection[str]
 
 def _names_a_timeout(name: str) -> bool:
     is_one = name.upper().endswith("_S") or "timeout" in name.lower()
-    return is_one and not name.upper().endswith(_NO_TIMEOUT)
+    return is_one and not f"_{name.upper()}".endswith(_NO_TIMEOUT)
 
 
 def _numbers_of(tree: ast.AST, module: str) -> Iterator[tuple[str, str]]:
