@@ -195,9 +195,9 @@ def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
         wait_until("all executors to end", lambda: not status()["executors"])
 
 
-#: As MaxText feeds a step (`get_devices_per_host` of its elastic_utils, multihost_dataloading): it
-#: counts the devices of its host by `task_id`, loads so many rows, cuts them for its local devices.
-#: One process feeds all devices, so they are of one host for it; their real hosts have equal parts.
+#: As MaxText feeds a step: its elastic_utils counts the devices of a host by `task_id`, and
+#: multihost_dataloading loads so many rows and cuts them for the local devices. One process feeds
+#: all devices, so they are of one host for it; their real hosts have equal parts.
 FEEDS = """
 from collections import Counter
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
