@@ -22,6 +22,11 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 
 #: Sent at some later time, for arrays that were given up before.
 DELETIONS = {"destruct_array", "delete_array"}
+#: With which JAX takes an array's only piece before it fetches it: 0.11 does so twice.
+_TAKES_PIECE = [
+    *(["fully_replicated_shard"] if JAX_RELEASE < (0, 12) else []),
+    *(["disassemble_into_single_device_arrays"] if JAX_RELEASE >= (0, 11) else []),
+]
 
 
 def requests() -> dict[str, int]:
@@ -132,7 +137,7 @@ def what_the_client_answers_by_itself() -> None:
 
 
 @check
-def lists_of_arrays_are_one_request_for_each_that_is_put_and_two_for_each_that_is_fetched() -> None:
+def lists_of_arrays_are_one_request_for_each_that_is_put_and_few_for_each_that_is_fetched() -> None:
     count = 50
     rows = [np.full(4, number, np.float32) for number in range(count)]
     add = jax.jit(lambda *xs: [x + 1 for x in xs])
@@ -152,6 +157,5 @@ def lists_of_arrays_are_one_request_for_each_that_is_put_and_two_for_each_that_i
     assert ran == waited | {"loaded_executable_execute": 1}, ran
     fetched, got = asked(lambda: jax.device_get(arrays))
     assert got.pop("copy_to_host_buffer") == count, got
-    # (JAX takes an array's only piece first.)
-    assert got in ({}, {"disassemble_into_single_device_arrays": count}), got
+    assert got == dict.fromkeys(_TAKES_PIECE, count), got
     np.testing.assert_array_equal(fetched, rows)
