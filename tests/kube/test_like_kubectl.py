@@ -61,8 +61,14 @@ def stricter(case: Case) -> bool:
     return bool(case["auth-provider"]) and not has_others
 
 
+def lacks_user(case: Case) -> bool:
+    """Whether the context names a user that no file has: kubectl minds that with https only."""
+    return case["--context"] == "without a user" and case["scheme"].lower() == "http"
+
+
 def by_kubectl(kubectl: Path, world: World, case: Case) -> Outcome | str:
     """Returns what kubectl sends, or why it refuses or gets no answer."""
+    world.take(case["scheme"])  # what a test that failed has left
     variables = world.use(case)
     options = [*context_of(case), "--request-timeout=30s", f"--cache-dir={world.root}/cache"]
     ended = run([str(kubectl), "version", *options], world, variables)
@@ -265,6 +271,9 @@ def compare(kubectl: Path, world: World, changed: Mapping[str, Any]) -> None:
     got = by_us(world, case)
     if isinstance(expected, str):
         assert isinstance(got, str) or lenient(case), (got, expected)
+    elif lacks_user(case):
+        assert isinstance(got, str), got
+        assert "expected a user of the kubeconfig" in got
     elif stricter(case):
         assert isinstance(got, str), got
         assert "auth-provider" in got

@@ -345,8 +345,9 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     with pytest.raises(ApiError, match="no room"):
         asyncio.run(replace())
     assert namespace.items(JOBSETS) == []
-    said, _, printed = capsys.readouterr().err.partition("`kubectl create -f -`:\n")
+    said, _, printed = capsys.readouterr().err.partition("`:\n")
     assert "no service pw now" in said
+    assert "kubectl create -f - --context=testbed" in said
     now = namespace.create(JOBSETS, yaml.safe_load(printed))
     assert not difference(now["spec"], old["spec"])
     assert now["metadata"]["annotations"] == old["metadata"]["annotations"]
