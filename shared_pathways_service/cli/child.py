@@ -11,8 +11,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import FrameType
 
-import psutil
-
 from shared_pathways_service.cli.command_signals import (
     FORWARDED,
     CommandSignals,
@@ -124,9 +122,7 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
         signals.begin(early)
         # (Of others this process itself wants to know how they ended.)
-        own = (
-            {process.pid for process in psutil.Process().children()} if is_first_process() else None
-        )
+        own = _children() if is_first_process() else None
         child.returncode = _wait(child.pid, queue, signals, own)
         signals.end()
         return child.returncode
@@ -190,10 +186,15 @@ def is_first_process() -> bool:
 
 
 def _reap_orphans(own: Collection[int]) -> None:
-    for process in psutil.Process().children():
-        if process.pid not in own:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(process.pid, os.WNOHANG)
+    for pid in _children().difference(own):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> set[int]:
+    import psutil  # noqa: PLC0415 - in the first process of a container only
+
+    return {process.pid for process in psutil.Process().children()}
 
 
 def _wait(
