@@ -63,7 +63,7 @@ def stricter(case: Case) -> bool:
 
 def lacks_user(case: Case) -> bool:
     """Whether the context names a user that no file has: kubectl minds that with https only."""
-    return case["--context"] == "without a user" and case["scheme"].lower() == "http"
+    return bool(case["--context"] == "without a user" and case["scheme"].lower() == "http")
 
 
 def by_kubectl(kubectl: Path, world: World, case: Case) -> Outcome | str:
