@@ -34,10 +34,11 @@ def measure(arrays: int, rounds: int) -> tuple[dict[str, Any], dict[str, list[fl
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     ratios = {step: [there[step] / here[step] for there, here in found] for step in STEPS}
     proxied = _medians([there for there, _ in found])
+    local = _medians([here for _, here in found])
     result = {
         "arrays": arrays,
         "seconds": {step: proxied.pop(step) for step in STEPS},
-        "local_seconds": {step: _medians([here for _, here in found])[step] for step in STEPS},
+        "local_seconds": {step: local[step] for step in STEPS},
         "ratio": {step: statistics.median(each) for step, each in ratios.items()},
         **proxied,
     }

@@ -374,8 +374,11 @@ def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: l
 
 def _waiting_helps(play: Callable[[str], Scene], tenant: str) -> bool:
     """Whether others may end in an order in which a tenant starts."""
-    staying = play(tenant).cordoned_holders()
-    return play(tenant).starts(tenant) or play(tenant).starts(tenant, staying=staying)
+    if play(tenant).starts(tenant):
+        return True
+    again = play(tenant)
+    staying = again.cordoned_holders()
+    return bool(staying) and again.starts(tenant, staying=staying)
 
 
 def _judge_counts(scene: Scene, entry: QueueEntry) -> None:

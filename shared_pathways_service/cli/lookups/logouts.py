@@ -46,9 +46,9 @@ def logout_note_of_service(runtime_dir: Path) -> str:
 
 def logout_note(pid: int) -> str:
     """Returns what users must know of the service in this process who log out; empty: nothing."""
-    group = _group_of(pid)
     if not _LOGIND.exists():
         return ""
+    group = _group_of(pid)
     try:
         if found := _OF_SESSION.search(group):
             user = pwd.getpwuid(int(found[1])).pw_name

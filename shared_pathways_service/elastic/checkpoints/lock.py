@@ -99,7 +99,6 @@ _HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
 def _let_go() -> None:
     for lock in list(_HELD):
         lock.close()
-    _HELD.clear()
 
 
 # A child that is forked without exec would keep them locked after our end.

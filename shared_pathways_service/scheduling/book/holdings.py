@@ -7,10 +7,10 @@ and the resource manager is blocked while it describes all of them.)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from shared_pathways_service.scheduling.book.ledger import Ledger
-from shared_pathways_service.scheduling.book.records import Slice, Tenant
+from shared_pathways_service.scheduling.book.records import Pool, Slice, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import (
     SliceState,
@@ -302,12 +302,15 @@ def _tenant(ledger: Ledger, about: Tenant, idle: IdleStatus | None, now: float) 
         ends_at=about.ends_at,
         idle_s=None if idle is None else idle.idle_s,
         idle_release_s=None if idle is None else idle.release_s,
-        free={
-            pool.name: pool.room_for(about)
-            for index, pool in enumerate(about.pools)
-            if index not in about.placed and about.state is not TenantState.IDLE
-        },
+        free={pool.name: pool.room_for(about) for pool in _missing(about)},
     )
+
+
+def _missing(tenant: Tenant) -> Collection[Pool]:
+    """Returns the pools of which a tenant waits for slices."""
+    if len(tenant.placed) == len(tenant.pools) or tenant.state is TenantState.IDLE:
+        return ()  # nearly always so
+    return {pool: None for index, pool in enumerate(tenant.pools) if index not in tenant.placed}
 
 
 def _name(owner: Tenant | Slice | None) -> str:
