@@ -108,12 +108,15 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
         queue = undo.enter_context(SignalQueue.taking(_forwarded_now()))
         terminal = undo.enter_context(_controlling_terminal())
         signals: CommandSignals
-        if terminal is None:
+        witness = None if terminal is None else undo.enter_context(GroupWitness.running())
+        # (Of others this process itself wants to know how they ended. Taken before the command runs:
+        # it may leave orphans at once.)
+        own = _children() if is_first_process() else None
+        if terminal is None or witness is None:
             early: Sequence[int] = _unless_ending(queue.read())
             child = _start(command, environment, process_group=0)
             signals = SignalsInOwnGroup(child.pid)
         else:
-            witness = undo.enter_context(GroupWitness.running())
             early = _unless_ending(arrived_now(queue, witness)[0])
             child = _start(command, environment, process_group=None)
             # What the command does on the terminal from the background stops it, and then us.
@@ -121,8 +124,6 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
             undo.enter_context(handling((signal.SIGTTIN, signal.SIGTTOU), signal.SIG_IGN))
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
         signals.begin(early)
-        # (Of others this process itself wants to know how they ended.)
-        own = _children() if is_first_process() else None
         child.returncode = _wait(child.pid, queue, signals, own)
         signals.end()
         return child.returncode
@@ -185,8 +186,8 @@ def is_first_process() -> bool:
     return os.getpid() == 1
 
 
-def _reap_orphans(own: Collection[int]) -> None:
-    for pid in _children().difference(own):
+def _reap_orphans(own: Collection[int], command: int) -> None:
+    for pid in _children().difference(own, [command]):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -210,7 +211,7 @@ def _wait(
     """
     while True:
         if own is not None:
-            _reap_orphans(own)
+            _reap_orphans(own, child)
         if numbers := queue.read():
             signals.pass_on(numbers)
         changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)

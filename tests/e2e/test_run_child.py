@@ -204,15 +204,28 @@ def test_children_are_waited_for_where_their_ends_were_ignored() -> None:
         assert process.wait(DEADLINE_S) == 7
 
 
+#: Makes the process see the end of its command's start late, as on a busy machine.
+SLOW_STARTS = """
+import subprocess, time
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        time.sleep(1.0)
+subprocess.Popen = Popen
+"""
+
+
 @pytest.mark.skipif(not machines.is_possible(), reason="this user may not make namespaces")
-def test_the_first_process_of_a_container_reaps_orphans() -> None:
+@pytest.mark.parametrize("before", ["", SLOW_STARTS], ids=["in time", "late"])
+def test_the_first_process_of_a_container_reaps_orphans(before: str) -> None:
     """As in images whose entry point is `sps run`: nobody else reaps what the command left."""
     # (An orphan ends after its parent. `wait` is for the end of another one, which comes later.)
     script = "(sleep 0.2 & exec true); sleep 2 & wait; ps -eo stat=,args= | grep -c '^Z'; exit 7"
     own_user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     spaces = ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+    wrapper = [sys.executable, "-c", f"{before}\n{WRAPPER}"]
     done = subprocess.run(
-        ["unshare", *own_user, *spaces, sys.executable, "-c", WRAPPER, "sh", "-c", script],
+        ["unshare", *own_user, *spaces, *wrapper, "sh", "-c", script],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

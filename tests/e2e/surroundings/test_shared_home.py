@@ -195,7 +195,7 @@ def test_who_saves_checkpoints_is_named_with_its_machine(
         # (Either may be the first.)
         wait_until("an answer of both", lambda: one.has_said and other.has_said)
         first, second, host = (one, other, "here")
-        if not (tmp_path / "checkpoints" / ".lock").read_text().endswith("here\n"):
+        if not (tmp_path / "checkpoints" / ".lock").read_text().endswith(" here\n"):
             first, second, host = (other, one, "there")
         pid = first.expect("saves")["pid"]
         refused = second.expect("refused")

@@ -47,7 +47,7 @@ def test_an_api_server_that_is_not_the_one_to_trust(
     error = failure(described, PreflightError, kubeconfig=path)
     assert testbed.server in error.message
     assert "certificate verify failed" in error.message
-    assert "sps doctor" in error.hint
+    assert "certificate-authority-data" in error.hint
     assert created(described) == []
 
 

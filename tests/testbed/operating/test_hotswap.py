@@ -64,7 +64,7 @@ def test_a_disruption_budget_that_forbids_evictions_is_named(
     assert "PodDisruptionBudget" in refused.stderr
     assert "The disruption budget keep needs" in refused.stderr
     # (What stays cordoned is reported.)
-    assert f"`kubectl uncordon {pool}-0" in refused.stderr
+    assert f"kubectl uncordon {pool}-0 " in refused.stderr
     assert nodes_of(namespace, HIGH.name) == before
 
 
@@ -86,7 +86,7 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     # There is a spare pool: the lower one does not notice.
     done = sps("hotswap", f"--disrupt={first}", "--no-restore", "--json", *place)
     spared = json.loads(done.stdout)
-    assert f"`kubectl uncordon {first}-0 " in done.stderr
+    assert f"kubectl uncordon {first}-0 " in done.stderr
     [spare] = set(spared["pools"]) - {second}
     assert spare not in (first, lower)
     assert "preempted" not in spared["phases"]
