@@ -36,10 +36,6 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     return checked
 
 
-def test_that_the_package_keeps_the_rules() -> None:
-    assert _SCRIPT["main"]() == 0
-
-
 @pytest.mark.parametrize(
     "hidden",
     [

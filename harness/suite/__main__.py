@@ -4,9 +4,10 @@ usage: python -m harness.suite [--unit | --all | --long | --files PATH...]
   without an option: the layers unit and local
   --unit    the layer unit
   --all     all layers, and the short form of scripts/compat
-  --long    what takes hours: property tests with many examples of a new seed, the layer long, all
-            releases of JAX, tests that kill or race ten times, a proof that the gate on speed sees
-            what is slow (images, conformance and soaks have commands of their own: CONTRIBUTING.md)
+  --long    what takes hours: what is marked as thorough, property tests with many examples of a new
+            seed, the layer long, all releases of JAX, tests that kill or race ten times, a proof
+            that the gate on speed sees what is slow (images, conformance and soaks have commands of
+            their own: CONTRIBUTING.md)
   --files   all tests of some files and folders
 """
 

@@ -29,12 +29,14 @@ class PlannedTest:
       heavy: Whether it takes all of the machine, and so runs alone.
       is_property: Whether hypothesis chooses its examples.
       group: Names the tests that share fixtures with it: its module's, or more.
+      thorough: Whether it shows for another value or kind what a test of `--all` shows for one.
     """
 
     layer: str
     heavy: bool
     is_property: bool
     group: str
+    thorough: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Phase:
       name: Of its files, and in what is printed.
       layers: Whose tests it runs.
       heavy: Whether it runs the heavy tests of these layers, or all others.
+      thorough: Whether it runs the thorough ones, or all others; None: both.
       properties_only: Whether it runs only tests with hypothesis.
       workers: Processes that run tests at once.
       options: More options of pytest.
@@ -55,6 +58,7 @@ class Phase:
     name: str
     layers: Sequence[str]
     heavy: bool = False
+    thorough: bool | None = False
     properties_only: bool = False
     workers: int
     options: Sequence[str] = ()
@@ -64,8 +68,12 @@ class Phase:
     @property
     def markers(self) -> str:
         """The expression that selects its tests."""
-        layers = f"({' or '.join(self.layers)}) and {'heavy' if self.heavy else 'not heavy'}"
-        return f"{layers} and hypothesis" if self.properties_only else layers
+        parts = [f"({' or '.join(self.layers)})", "heavy" if self.heavy else "not heavy"]
+        if self.thorough is not None:
+            parts.append("thorough" if self.thorough else "not thorough")
+        if self.properties_only:
+            parts.append("hypothesis")
+        return " and ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,8 +130,8 @@ def files_form(paths: Sequence[str], *, cores: int) -> Form:
       cores: Of this machine.
     """
     phases = [
-        Phase(name="files", layers=[*LAYERS], workers=_computing(cores)),
-        Phase(name="heavy", layers=[*LAYERS], heavy=True, workers=1),
+        Phase(name="files", layers=[*LAYERS], thorough=None, workers=_computing(cores)),
+        Phase(name="heavy", layers=[*LAYERS], thorough=None, heavy=True, workers=1),
     ]
     return Form(phases=phases, paths=paths)
 
@@ -140,9 +148,11 @@ def long_form(*, seed: int, cores: int) -> Form:
       seed: Of hypothesis' examples.
       cores: Of this machine.
     """
+    thorough = Phase(name="thorough", layers=[*LAYERS], thorough=True, workers=_computing(cores))
     properties = Phase(
         name="properties",
         layers=["unit", "local"],
+        thorough=None,
         properties_only=True,
         workers=cores,
         options=[f"--hypothesis-seed={seed}", "--timeout=7200"],
@@ -155,7 +165,7 @@ def long_form(*, seed: int, cores: int) -> Form:
         ["scripts/stress", "10"],
         [sys.executable, "-m", "benchmarks.gate", "--prove"],
     ]
-    return Form(phases=[properties, long, heavy], commands=commands)
+    return Form(phases=[thorough, properties, long, heavy], commands=commands)
 
 
 def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
@@ -169,6 +179,7 @@ def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
         if (
             planned.layer in phase.layers
             and planned.heavy == phase.heavy
+            and phase.thorough in (None, planned.thorough)
             and (planned.is_property or not phase.properties_only)
         ):
             if planned.group not in groups:

@@ -47,6 +47,7 @@ class _Planner:
                 "heavy": item.get_closest_marker("heavy") is not None,
                 "is_property": item.get_closest_marker("hypothesis") is not None,
                 "group": _group(item),
+                "thorough": item.get_closest_marker("thorough") is not None,
             }
             for item in session.items
         }

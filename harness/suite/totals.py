@@ -70,12 +70,15 @@ def skip_lines(results: Iterable[TestResult]) -> Iterator[str]:
 
 def left_out_lines(plan: Mapping[str, PlannedTest], chosen: Collection[str]) -> Iterator[str]:
     """Yields a line per layer of which a run leaves tests out, with how to run them."""
-    left_out = Counter(planned.layer for test, planned in plan.items() if test not in chosen)
+    left_out = [planned for test, planned in plan.items() if test not in chosen]
     if left_out:
         yield "== left out"
-    for layer, count in left_out.most_common():
+    layers = Counter(planned.layer for planned in left_out if not planned.thorough)
+    for layer, count in layers.most_common():
         how = _NEEDS.get(layer, "./scripts/test")
         yield f"{count:9}  of the layer {layer}: {how}"
+    if thorough := sum(planned.thorough for planned in left_out):
+        yield f"{thorough:9}  thorough: ./scripts/test --long"
 
 
 def flaky_text(kept: Mapping[Path, Flake]) -> Iterator[str]:

@@ -109,8 +109,8 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
         terminal = undo.enter_context(_controlling_terminal())
         signals: CommandSignals
         witness = None if terminal is None else undo.enter_context(GroupWitness.running())
-        # (Of others this process itself wants to know how they ended. Taken before the command runs:
-        # it may leave orphans at once.)
+        # (Of others this process wants to know how they ended. Listed before the command runs,
+        # which may leave orphans at once.)
         own = _children() if is_first_process() else None
         if terminal is None or witness is None:
             early: Sequence[int] = _unless_ending(queue.read())

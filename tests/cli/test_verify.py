@@ -57,7 +57,7 @@ def test_all_checks_pass_beside_an_undisturbed_tenant() -> None:
         assert other.expect("left")["value"] == 6.0
 
 
-@pytest.mark.parametrize("spares", [0, 1])
+@pytest.mark.parametrize("spares", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
     with embedded(1, spares):
         done = sps("verify", "--json", check=False)

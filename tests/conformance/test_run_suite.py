@@ -100,6 +100,7 @@ own = ["tests/own_test.py"]
 """
 
 
+@pytest.mark.thorough
 def test_a_part_runs_both_ways_and_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

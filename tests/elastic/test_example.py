@@ -70,6 +70,7 @@ def test_a_slice_that_is_killed_and_back(tmp_path: Path) -> None:
     assert origins == ["initial", "snapshot", "live"]
 
 
+@pytest.mark.thorough
 def test_a_rewind_to_a_checkpoint_and_a_run_that_is_killed(tmp_path: Path) -> None:
     def committed() -> list[int]:
         return [

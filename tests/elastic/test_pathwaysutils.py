@@ -75,7 +75,12 @@ say("left")
 
 
 @pytest.mark.parametrize(
-    ("whose", "engine"), [("theirs", "local"), ("ours", "local"), ("theirs", "distributed")]
+    ("whose", "engine"),
+    [
+        ("theirs", "local"),
+        ("ours", "local"),
+        pytest.param("theirs", "distributed", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_program_made_for_pathwaysutils(whose: str, engine: str) -> None:
     imported = IMPORTS[whose].strip("\n").replace("\n", "\n    ")

@@ -33,6 +33,7 @@ assert [d.device_kind for d in jax.devices()] == ["cpu"]
     )
 
 
+@pytest.mark.thorough
 def test_twenty_cycles_leave_nothing_and_cpu_arrays_stay_usable(
     proxies: Proxies,
 ) -> None:

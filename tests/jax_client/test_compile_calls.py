@@ -144,7 +144,9 @@ wait_until("no threads", lambda: not any(t.name.startswith("sps-") for t in thre
 
 
 @pytest.mark.race
-@pytest.mark.parametrize("program", ["inspecting", "partitioning"])
+@pytest.mark.parametrize(
+    "program", [pytest.param("inspecting", marks=pytest.mark.thorough), "partitioning"]
+)
 @pytest.mark.parametrize(
     "how",
     [WITHIN_THE_FUNCTION, ON_ANOTHER_THREAD, ON_THE_MAIN_THREAD],

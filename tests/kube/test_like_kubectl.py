@@ -293,5 +293,6 @@ def test_each_value(kubectl: Path, world: World, changed: dict[str, Any]) -> Non
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(changed=cases())
+@pytest.mark.thorough
 def test_several_values(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
     compare(kubectl, world, changed)

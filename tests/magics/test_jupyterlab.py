@@ -137,6 +137,7 @@ def test_the_table_shows_a_connection_and_its_button_releases_it(
         beside(lambda: eventually(nothing_left, "the button to release the slices"))
 
 
+@pytest.mark.thorough
 def test_a_restarted_kernel_leaves_nothing_behind(
     lab: JupyterLab, browser: Browser, tmp_path: Path
 ) -> None:

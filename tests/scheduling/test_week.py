@@ -9,6 +9,8 @@ import random
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from shared_pathways_service.api.priorities import PRIORITIES
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import TenantState
@@ -99,6 +101,7 @@ class Week:
             act()
 
 
+@pytest.mark.thorough
 def test_no_tenant_starves_in_a_week_of_mixed_priorities() -> None:
     week = Week(seed=1)
     week.run()

@@ -23,6 +23,7 @@ addopts = -ra --strict-markers -p no:cacheprovider -p xdist
 testpaths = tests
 markers =
     heavy: alone
+    thorough: with --long only
 """
 
 

@@ -90,12 +90,21 @@ def test_what_a_run_leaves_out_is_said(tmp_path: Path) -> None:
     modules = {
         **PASSING,
         "test_long": "import pytest\n\n@pytest.mark.long\ndef test_of_hours(): pass\n",
+        "test_all": """
+            import pytest
+
+            @pytest.mark.parametrize("kind", ["a", pytest.param("b", marks=pytest.mark.thorough)])
+            def test_kinds(kind):
+                assert kind == "a"
+        """,
     }
     ended = run_suite(tmp_path, modules)
+    assert ended.last_line == "5 passed, 0 failed, 3 skipped"
     lines = ended.output.splitlines()
-    assert lines[lines.index("== left out") + 1].split(maxsplit=1) == [
-        "1",
-        "of the layer long: ./scripts/test --all",
+    first = lines.index("== left out") + 1
+    assert [line.split(maxsplit=1) for line in lines[first : first + 2]] == [
+        ["1", "of the layer long: ./scripts/test --all"],
+        ["1", "thorough: ./scripts/test --long"],
     ]
     assert "== left out" not in run_suite(tmp_path / "b", PASSING).output
 
@@ -275,6 +284,7 @@ def test_phases_of_each_form() -> None:
         "c": PlannedTest(layer="local", heavy=True, is_property=False, group="m"),
         "d": PlannedTest(layer="testbed", heavy=False, is_property=False, group="m"),
         "e": PlannedTest(layer="long", heavy=True, is_property=False, group="m"),
+        "f": PlannedTest(layer="testbed", heavy=False, is_property=False, group="m", thorough=True),
     }
 
     def names(form: Form) -> dict[str, list[str]]:
@@ -285,16 +295,16 @@ def test_phases_of_each_form() -> None:
         "heavy": ["c"],
     }
     everything = names(form_of(everything=True, cores=2))
-    assert sorted(test for tests in everything.values() for test in tests) == sorted(plan)
+    assert sorted(test for tests in everything.values() for test in tests) == [*"abcde"]
     assert everything["heavy"] == ["c", "e"]
     assert names(unit_form(cores=2)) == {"unit": ["a", "b"]}
     assert names(files_form(["tests/x"], cores=2)) == {
-        "files": ["a", "b", "d"],
+        "files": ["a", "b", "d", "f"],
         "heavy": ["c", "e"],
     }
     long = long_form(seed=7, cores=2)
-    assert names(long) == {"properties": ["a"], "long": [], "heavy": ["e"]}
-    assert "--hypothesis-seed=7" in long.phases[0].options
+    assert names(long) == {"thorough": ["f"], "properties": ["a"], "long": [], "heavy": ["e"]}
+    assert "--hypothesis-seed=7" in long.phases[1].options
 
 
 def test_what_waits_runs_beside_what_computes() -> None:

@@ -156,6 +156,7 @@ def test_a_worker_on_nodes_of_another_type_is_not_counted(namespace: Namespace) 
     assert "Slices Now Ready" not in service.log()
 
 
+@pytest.mark.thorough
 def test_a_proxy_without_plaintext_is_recognized(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_proxy_without_plaintext_is_recognized(
     (service_serdes(jaxlib.version.__version__, ours=False) or (0,))[0] == 0,
     reason="only XLA's server of JAX 0.12 and newer refuses older clients",
 )
+@pytest.mark.thorough
 def test_a_proxy_is_asked_for_its_release_where_its_image_names_none(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

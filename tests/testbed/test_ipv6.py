@@ -32,7 +32,7 @@ def _has_ipv6() -> bool:
 pytestmark = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
 
 
-@pytest.mark.parametrize("link", ["resumable", "plain"])
+@pytest.mark.parametrize("link", ["resumable", pytest.param("plain", marks=pytest.mark.thorough)])
 def test_a_connection_by_an_ipv6_address(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.testbed.clients import client, deployed, nothing_left
-from shared_pathways_service.constants import DISTRIBUTED_ENGINE, ENGINES
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.testing.testbed import Namespace
 
 pytestmark = pytest.mark.race
@@ -69,7 +69,9 @@ except errors.SlicesTaken as error:
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("distributed", marks=pytest.mark.thorough)]
+)
 def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(
     namespace: Namespace, engine: str
 ) -> None:

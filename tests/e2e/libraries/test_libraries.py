@@ -25,7 +25,17 @@ def run_check() -> Iterator[RunCheck]:
         yield run
 
 
-@pytest.mark.parametrize("check", COMPARED)
+#: The older of flax's interfaces.
+OLDER = "flax_checks linen"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=pytest.mark.thorough) if check == OLDER else check
+        for check in COMPARED
+    ],
+)
 def test_as_on_the_cpu(run_check: RunCheck, check: str) -> None:
     failure = run_check(check)
     assert not failure, failure

@@ -18,9 +18,9 @@ from stress.file_faults.__main__ import ROLES, faults_of
     [
         ("client", errno.EROFS, 1),
         ("agent", errno.ENOSPC, 9),
-        ("agent", errno.EIO, 13),
-        ("service", errno.ENOSPC, 13),
-        ("sockets", errno.EDQUOT, 13),
+        pytest.param("agent", errno.EIO, 13, marks=pytest.mark.thorough),
+        pytest.param("service", errno.ENOSPC, 13, marks=pytest.mark.thorough),
+        pytest.param("sockets", errno.EDQUOT, 13, marks=pytest.mark.thorough),
         ("jobs", errno.ENOSPC, 13),
         ("elastic", errno.ENOSPC, 29),
     ],

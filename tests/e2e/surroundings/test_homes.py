@@ -99,6 +99,9 @@ mount --rbind "$new" "$closed"
 def open_python(place: Machine, scratch: Path) -> None:
     """Lets every user of a machine run this Python, which may be in root's home."""
     needed = {Path(sys.prefix), Path(sys.base_prefix), REPOSITORY}
+    if sys.pycache_prefix is not None:
+        # (Otherwise each process would compile all modules.)
+        needed.add(Path(sys.pycache_prefix))
     parents = {parent for path in needed for parent in path.parents}
     for closed in [path for path in parents if not path.stat().st_mode & stat.S_IXOTH]:
         below = [str(path.relative_to(closed)) for path in needed if path.is_relative_to(closed)]

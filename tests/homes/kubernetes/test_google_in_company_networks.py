@@ -24,6 +24,7 @@ from fsspec.config import conf as fsspec_conf
 
 from harness.deadlines import deadline
 from harness.object_stores import BUCKET, object_store
+from harness.patience import patience
 from shared_pathways_service.agent import cloud_monitoring
 from shared_pathways_service.agent.cloud_monitoring import CloudMonitoring, Delayed, Unavailable
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -304,7 +305,9 @@ def test_a_proxy_that_refuses_is_named_with_its_variable(
         if failure == "closed":
             port = 1
             monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
-        text = error_of(world, use)
+        # (A cluster is looked for until its time is over.)
+        with patience(0.3):
+            text = error_of(world, use)
     assert f"the proxy http://127.0.0.1:{port} (set by HTTPS_PROXY)" in text
     assert re.search(said, text)
 

@@ -69,6 +69,7 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}):
     say("connected", value=float(jnp.arange(4.0).sum()))
 """
 
+USUAL_STEPS = ("create", "tunnel", "place")
 STEPS = ("preflight", "create", "start", "tunnel", "probe", "place", "serving", "delete")
 
 
@@ -79,7 +80,13 @@ def service(testbed: Testbed) -> Iterator[DeployedService]:
         yield made
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        step if step in USUAL_STEPS else pytest.param(step, marks=pytest.mark.thorough)
+        for step in STEPS
+    ],
+)
 def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step: str) -> None:
     with client(service.namespace, AT_A_STEP.replace("STEP", step)) as running:
         if step == "delete":
@@ -123,8 +130,17 @@ def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -
         all_free(service)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("source", [IDLE, FETCHING], ids=["idle", "fetching"])
+@pytest.mark.parametrize(
+    ("source", "number"),
+    [
+        pytest.param(IDLE, signal.SIGINT, id="idle-2"),
+        pytest.param(IDLE, signal.SIGTERM, id="idle-15", marks=pytest.mark.thorough),
+        pytest.param(IDLE, signal.SIGKILL, id="idle-9", marks=pytest.mark.thorough),
+        pytest.param(FETCHING, signal.SIGINT, id="fetching-2", marks=pytest.mark.thorough),
+        pytest.param(FETCHING, signal.SIGTERM, id="fetching-15", marks=pytest.mark.thorough),
+        pytest.param(FETCHING, signal.SIGKILL, id="fetching-9"),
+    ],
+)
 def test_a_client_ended_by_a_signal_leaves_nothing(
     service: DeployedService, source: str, number: signal.Signals
 ) -> None:

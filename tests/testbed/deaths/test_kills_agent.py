@@ -75,6 +75,7 @@ def test_a_killed_agent_is_reported_and_closing_deletes_the_proxy(
         all_free(service)
 
 
+@pytest.mark.thorough
 def test_both_killed_the_next_connect_takes_it_down(service: DeployedService) -> None:
     with client(service.namespace, CLIENT) as running:
         name = running.expect("connected")["name"]
@@ -100,6 +101,7 @@ def test_both_killed_sps_list_takes_it_down(
     all_free(service)
 
 
+@pytest.mark.thorough
 def test_both_killed_the_job_ends_at_its_deadline(
     service: DeployedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

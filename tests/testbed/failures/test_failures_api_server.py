@@ -53,6 +53,7 @@ say("done")
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> None:
     with contextlib.ExitStack() as stack:
         namespace = stack.enter_context(new_namespace(own_testbed))

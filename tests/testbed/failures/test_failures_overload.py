@@ -82,6 +82,7 @@ def test_a_storm_of_refusals_costs_nothing_but_time(namespace: Namespace) -> Non
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.thorough
 def test_answers_that_take_from_2_to_20_seconds(namespace: Namespace) -> None:
     deployed(namespace, 1)
     # (Halved, as all time-outs of the client are: those of more than 15 seconds are given up, and

@@ -93,6 +93,7 @@ def test_a_job_on_a_lost_node_is_retried_on_another(
     nothing_left(namespace)
 
 
+@pytest.mark.thorough
 def test_elastic_training_survives_a_lost_slice_and_a_preemption(
     service: DeployedService, where: dict[str, Any], tmp_path: Path
 ) -> None:

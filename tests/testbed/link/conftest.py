@@ -43,7 +43,7 @@ def service(service_of: ServiceOf) -> Iterator[DeployedService]:
     all_free(made)
 
 
-@pytest.fixture(params=IMAGES)
+@pytest.fixture(params=["ours", pytest.param("googles", marks=pytest.mark.thorough)])
 def any_service(service_of: ServiceOf, request: pytest.FixtureRequest) -> DeployedService:
     """A service of two slices: with our images, and with the stand-ins for Google's."""
     return service_of(request.param)

@@ -58,6 +58,7 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_training_goes_on_with_the_same_proxy(service: DeployedService) -> None:
     namespace = service.namespace
     with open_way(namespace) as way:

@@ -72,6 +72,7 @@ def test_a_connection_has_the_logs_of_its_own_executors(
     nothing_left(namespace)
 
 
+@pytest.mark.thorough
 def test_a_connection_that_waits_has_no_executors(namespace: Namespace, place: list[str]) -> None:
     deployed(namespace, 1, engine=DISTRIBUTED_ENGINE)
     with client(namespace, HOLDER) as holding:

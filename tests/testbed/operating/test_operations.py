@@ -73,6 +73,7 @@ def shell(namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("shell")
+@pytest.mark.thorough
 def test_its_commands_do_what_it_says(namespace: Namespace) -> None:
     namespace.add_nodes({"tpuv6e:2x2": 2, "tpuv6e:4x4": 3}, cpu_nodes=0)
     # The recipe's own program installs JAX for TPUs. What is there stays as it is.

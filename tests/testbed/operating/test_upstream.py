@@ -126,6 +126,7 @@ def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.thorough
 def test_the_readmes_commands_from_the_first_to_the_last(
     namespace: Namespace, own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def forwarded(namespace: Namespace, job: str) -> Iterator[int]:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
+@pytest.mark.thorough
 def test_pathwaysutils_computes_on_upstreams_proxy(namespace: Namespace, tmp_path: Path) -> None:
     namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
     service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=DEFAULT_SERVER_IMAGE)

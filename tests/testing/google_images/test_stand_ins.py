@@ -71,7 +71,12 @@ def test_servers_with_plaintext_connect_to_each_other(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("managers", "others"), [({}, PLAINTEXT), (PLAINTEXT, {}), (PLAINTEXT, {OVERRIDE: "true"})]
+    ("managers", "others"),
+    [
+        ({}, PLAINTEXT),
+        pytest.param(PLAINTEXT, {}, marks=pytest.mark.thorough),
+        pytest.param(PLAINTEXT, {OVERRIDE: "true"}, marks=pytest.mark.thorough),
+    ],
 )
 def test_servers_of_other_credentials_cannot_connect(
     cluster: Cluster, managers: dict[str, str], others: dict[str, str]
@@ -95,10 +100,10 @@ def test_servers_of_other_credentials_cannot_connect(
     "variables",
     [
         {"TPU_TYPE": ""},
-        {"TPU_TYPE": "v6e"},
-        {"TPU_TYPE": "tpuv5e:2x2"},
-        {"TPU_TYPE": "tpuv6e:2x4"},
-        {MACHINE_VARIABLE: "tpuv6e:2x4"},
+        pytest.param({"TPU_TYPE": "v6e"}, marks=pytest.mark.thorough),
+        pytest.param({"TPU_TYPE": "tpuv5e:2x2"}, marks=pytest.mark.thorough),
+        pytest.param({"TPU_TYPE": "tpuv6e:2x4"}, marks=pytest.mark.thorough),
+        pytest.param({MACHINE_VARIABLE: "tpuv6e:2x4"}, marks=pytest.mark.thorough),
         pytest.param({MACHINE_VARIABLE: ""}, id="no TPUs, whatever TPU_TYPE says"),
     ],
 )

@@ -74,7 +74,7 @@ def test_stopped_testbed_leaves_nothing(own_testbed: Testbed) -> None:
         Testbed.attach(directory)
 
 
-@pytest.mark.parametrize("victim", ["owner", "testbed"])
+@pytest.mark.parametrize("victim", ["owner", pytest.param("testbed", marks=pytest.mark.thorough)])
 def test_killed_testbed_leaves_no_process(own_testbed: Testbed, victim: str) -> None:
     command = [sys.executable, "-c", OWNER, str(CACHE_DIR)]
     with subprocess.Popen(

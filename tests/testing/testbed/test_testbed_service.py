@@ -12,7 +12,12 @@ from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_
 TWO = {"tpuv6e:2x2": 2}
 
 
-@pytest.fixture(params=[OUR_SERVER_IMAGE, DEFAULT_SERVER_IMAGE], ids=["ours", "googles"])
+@pytest.fixture(
+    params=[
+        pytest.param(OUR_SERVER_IMAGE, id="ours"),
+        pytest.param(DEFAULT_SERVER_IMAGE, id="googles", marks=pytest.mark.thorough),
+    ]
+)
 def service(request: pytest.FixtureRequest, namespace: Namespace) -> DeployedService:
     """A service of two slices, ready; a node is left over for each role."""
     namespace.add_nodes({"tpuv6e:2x2": 3}, cpu_nodes=0)

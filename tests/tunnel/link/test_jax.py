@@ -64,7 +64,7 @@ async def run_program(address: str) -> str:
     return out.decode().strip()
 
 
-@pytest.mark.parametrize("early_from_s", [0.0, math.inf])
+@pytest.mark.parametrize("early_from_s", [pytest.param(0.0, marks=pytest.mark.thorough), math.inf])
 def test_jax_computes_the_same_while_carriers_are_cut(
     own_directories: Path, early_from_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.processes import REPOSITORY
 
 
+@pytest.mark.thorough
 def test_it_measures(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     command = [sys.executable, "-m", "benchmarks.distributed", "--rounds=1", "--short"]

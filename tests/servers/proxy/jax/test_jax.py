@@ -21,7 +21,11 @@ def run_check() -> Iterator[RunCheck]:
 @pytest.mark.parametrize(
     "name",
     # (Those that need callbacks are there where this process has loaded their own tests, too.)
-    [*CHECKS, *(n for n in COMPARED if not n.startswith(("callbacks_", "compile_time_")))],
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if "_every_" in name else name
+        for name in (*CHECKS, *COMPARED)
+        if not name.startswith(("callbacks_", "compile_time_"))
+    ],
 )
 def test_jax(run_check: RunCheck, name: str) -> None:
     failure = run_check(name)
