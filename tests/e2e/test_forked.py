@@ -23,7 +23,20 @@ def calls_back(a):
     jax.debug.callback(called.append, a)
     return jax.pure_callback(lambda b: np.asarray(b) * 3, jax.ShapeDtypeStruct((8,), "float32"), a)
 
-local = jax.device_put(np.ones(2), jax.devices("cpu")[0])
+# A thread of XLA's compiler for this CPU remains where it has compiled.
+here = jax.devices("cpu")[0]
+local = jax.device_put(np.ones(2), here)
+deleted = jax.device_put(np.ones(2), here)
+deleted.delete()
+with jax.default_device(here):
+    local_ahead = jax.jit(lambda a: a + 1).lower(local).compile()
+    sums = jax.jit(lambda a: (a @ a).sum())
+    # Large enough for XLA to use its threads.
+    assert sums(np.ones((512, 512), "float32")) == 512**3
+    # (Takes a thread of XLA half a second.)
+    powers = jax.jit(lambda a: jax.lax.fori_loop(0, 100, lambda _, b: b @ a, a))
+    powers = powers.lower(np.eye(512, dtype="float32")).compile()
+
 ahead = jax.jit(lambda a: a + 1).lower(x).compile()
 before = [doubled(x).tolist(), calls_back(x).tolist(), ahead(x).tolist(), ahead(x).tolist()]
 USES = {
@@ -43,10 +56,25 @@ USES = {
     "putting together": lambda: jax.make_array_from_single_device_arrays((8,), x.sharding, [x]),
     "a program's text": lambda: ahead.as_text(),
     "memory": lambda: jax.devices()[0].memory_stats(),
+    # Neither with this machine's CPU: a new thread of JAX may wait for ever.
+    "a jit on the CPU": lambda: sums(local),
+    "a compiled function on the CPU": lambda: local_ahead(local),
+    "an eager operation on the CPU": lambda: local + 1,
+    "a program on the CPU": lambda: on_cpu(lambda: jax.jit(lambda a: a + 2)(np.ones(2))),
+    "device_put of numpy to the CPU": lambda: jax.device_put(np.ones(3), here),
+    "an item on the CPU": lambda: float(local[0]),
+    "copying": lambda: local.copy(),
+    "what the parent has not computed yet": lambda: pending.tolist(),
+    "waiting for it": lambda: pending.block_until_ready(),
 }
+
+def on_cpu(use):
+    with jax.default_device(jax.devices("cpu")[0]):
+        return use()
 
 def in_child():
     faulthandler.dump_traceback_later(120, exit=True)
+    threads = len(os.listdir("/proc/self/task"))
     for name, use in USES.items():
         try:
             use()
@@ -55,20 +83,23 @@ def in_child():
             assert "spawn" in str(error), error
         else:
             raise AssertionError(f"no error: {name}")
-    here = jax.devices("cpu")[0]
-    assert np.asarray(local).tolist() == [1, 1]
-    with jax.default_device(here):
-        assert jax.jit(lambda a: a + 1)(np.ones(2)).tolist() == [2, 2]
-        # Large enough for XLA to use its threads.
-        assert jax.jit(lambda a: (a @ a).sum())(np.ones((512, 512), "float32")) == 512**3
+    assert "stablehlo.add" in jax.jit(lambda a: a + 3).lower(np.ones(2)).as_text()
+    # No thread of JAX has been started: it may need a lock that a thread of the parent had.
+    assert len(os.listdir("/proc/self/task")) == threads
+    assert np.asarray(local).tolist() == local.tolist() == [1, 1]
+    assert deleted.is_deleted() and not local.is_deleted()
     assert len(jax.devices()) == 4 and x.shape == (8,)
     # What goes must not be destroyed: that asks the proxy, too.
-    for name in ("x", "doubled", "ahead", "calls_back", "USES"):
+    for name in ("x", "doubled", "ahead", "calls_back", "local", "local_ahead", "pending", "USES"):
         del globals()[name]
     import gc
     gc.collect()
 
 def child(end):
+    global pending
+    pending = powers(np.eye(512, dtype="float32"))
+    while pending.is_ready():
+        pending = powers(np.eye(512, dtype="float32"))
     pid = os.fork()
     if not pid:
         try:
@@ -78,10 +109,13 @@ def child(end):
             traceback.print_exc()
             os._exit(1)
         end()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert pending[0, 0] == 1
+    return code
 
 assert child(lambda: os._exit(7)) == 7
 assert child(lambda: sys.exit(8)) == 8  # with everything that Python does at its end
+assert (local + 1).tolist() == [2, 2]
 after = [doubled(x).tolist(), calls_back(x).tolist(), ahead(x).tolist(), ahead(x).tolist()]
 assert before == after
 jax.effects_barrier()

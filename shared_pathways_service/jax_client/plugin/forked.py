@@ -1,11 +1,16 @@
-"""Makes every use of a proxy raise an error in forked children of a connected process.
+"""Makes every use of JAX raise an error in forked children of a connected process.
 
 JAX's client of a proxy needs its threads, which a child does not have, and its socket, which the
 child shares with its parent: a request of the child would wait forever, and its bytes on the
 parent's stream would end the parent. So in a child the sockets are replaced by closed ones, objects
 that reference the client are never destroyed (which would also send requests), and every call to
-the proxy raises `RuntimeError` at once. This machine's CPU remains usable with a new client; arrays
-of the parent can be read, but not computed with.
+the proxy raises `RuntimeError` at once.
+
+So does every call that needs this machine's CPU, also by a new client. jaxlib's libraries share
+state in the process, which a child has as it was at the fork: a lock that a thread of the parent
+held then is held forever. All new threads take one of them when they start, as those of the proxy's
+client do at any time, and then no program is ever compiled. If the parent has compiled for its CPU,
+the next compilation ends the process. What remains is to read finished arrays of this CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import importlib
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from . import sockets
 from .timeout_table import timeouts
@@ -29,8 +34,9 @@ _INSTEAD = (
     '("forkserver"), which start a new interpreter'
 )
 _USE = (
-    "this process was forked from one whose JAX is on a proxy, and cannot use the proxy: the "
-    f'connection is the parent\'s. {_INSTEAD}. jax.devices("cpu") works in a forked child'
+    "this process was forked from one whose JAX is on a proxy, and cannot use JAX: neither the "
+    "proxy, as the connection is the parent's, nor this machine's CPU, as JAX's threads and locks "
+    f"do not survive a fork. {_INSTEAD}"
 )
 _CONNECT = (
     "this process was forked from one that had JAX's client of a proxy, and cannot connect itself: "
@@ -43,7 +49,7 @@ _clients: weakref.WeakKeyDictionary[Any, sockets.Peer | None] = weakref.WeakKeyD
 #: The parent's clients, in a forked child.
 _inherited: list[Any] = []
 
-#: Methods of jaxlib's classes that call the proxy.
+#: Methods of jaxlib's classes that call the proxy, or need threads.
 _CLIENT_METHODS = (
     *("compile", "compile_and_load", "compile_and_load_ifrt_program", "compile_ifrt_program"),
     *("defragment", "deserialize_executable", "get_default_layout", "heap_profile"),
@@ -59,12 +65,14 @@ _ARRAY_METHODS = (
     *("_rewrap_with_aval_and_sharding", "_single_device_array_to_np_array_did_copy"),
     *("_to_np_array_did_copy", "block_until_ready", "clone", "delete", "is_deleted", "is_ready"),
     *("on_device_size_in_bytes", "unsafe_buffer_pointer", "unsafe_raw_buffer"),
+    # (Python 3.11 has no such method: there, numpy waits for an unfinished array of this CPU.)
+    "__buffer__",
 )
 _ARRAY_PROPERTIES = ("_arrays", "_pjrt_layout")
-#: Functions of arrays, devices, or shardings.
+#: Functions of arrays, devices, or shardings, and of new clients of the local CPU.
 _FUNCTIONS = (
     *("batched_block_until_ready", "batched_copy_array_to_devices_with_sharding"),
-    *("batched_copy_to_host_async", "batched_device_put"),
+    *("batched_copy_to_host_async", "batched_device_put", "make_cpu_client"),
 )
 
 
@@ -108,8 +116,8 @@ def _after_in_child() -> None:
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to these
     factory: Any = getattr(xla_bridge._backend_factories.get("cpu"), "factory", None)  # noqa: SLF001
-    if dict.__contains__(xla_bridge._backends, "cpu") and hasattr(factory, "renew"):  # noqa: SLF001
-        factory.renew()
+    if hasattr(factory, "refuse"):
+        factory.refuse(_raise)
     # At its end, the process would wait for the parent's work.
     importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
     # Cached programs run without calling any of the refusing methods.
@@ -117,7 +125,7 @@ def _after_in_child() -> None:
 
 
 def _renew_threads() -> None:
-    """Gives the compiler's front end threads of this process, for programs of the local CPU."""
+    """Gives the compiler's front end threads of this process."""
     mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
     # (Each may be missing in another version of JAX; the parent's pool waits for its threads.)
     if pool := getattr(mlir, "global_thread_pool", None):
@@ -136,55 +144,52 @@ def _keep(objects: Iterable[Any]) -> None:
 def _refuse() -> None:
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
-    for owner, names, client_of in (
-        (jaxlib.Client, _CLIENT_METHODS, lambda client: client),
-        (jaxlib.LoadedExecutable, _EXECUTABLE_METHODS, lambda executable: executable.client),
-        (jaxlib.Device, ("memory_stats",), lambda device: device.client),
-        (jaxlib.ArrayImpl, _ARRAY_METHODS, _client_of_array),
+    for owner, names in (
+        (jaxlib.Client, _CLIENT_METHODS),
+        (jaxlib.LoadedExecutable, _EXECUTABLE_METHODS),
+        (jaxlib.Device, ("memory_stats",)),
+        (jaxlib.ArrayImpl, ("__init__",)),
+        (jaxlib, _FUNCTIONS),
+        (xla_client, _FUNCTIONS),
     ):
         for name in names:
             # (Missing parts of another version of JAX must not end the program.)
-            if original := getattr(owner, name, None):
-                setattr(owner, name, _refusing(original, client_of))
+            if hasattr(owner, name):
+                setattr(owner, name, _raise)
+    # The compiler's front end, which may still write a program's text, does without threads.
+    mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
+    mlir.ir.Context.set_thread_pool = lambda context, _pool: context.enable_multithreading(False)
+    is_deleted, is_ready = jaxlib.ArrayImpl.is_deleted, jaxlib.ArrayImpl.is_ready
+
+    def is_pending(array: Any) -> bool:
+        return not (is_deleted(array) or is_ready(array))
+
+    for name in _ARRAY_METHODS:
+        if original := getattr(jaxlib.ArrayImpl, name, None):
+            setattr(jaxlib.ArrayImpl, name, _reading(original, is_pending))
     for name in _ARRAY_PROPERTIES:
         if original := getattr(jaxlib.ArrayImpl, name, None):
-            read = _refusing(original.__get__, _client_of_array)
+            read = _reading(original.__get__, is_pending)
             setattr(jaxlib.ArrayImpl, name, property(read, original.__set__))
-    jaxlib.ArrayImpl.__init__ = _refusing_any(jaxlib.ArrayImpl.__init__)
-    for module in (jaxlib, xla_client):
-        for name in _FUNCTIONS:
-            if original := getattr(module, name, None):
-                setattr(module, name, _refusing_any(original))
 
 
-def _refusing(original: Callable[..., Any], client_of: Callable[[Any], Any]) -> Callable[..., Any]:
-    def call(self: Any, *args: Any, **named: Any) -> Any:
-        if client_of(self) in _inherited:
+def _raise(*_args: Any, **_named: Any) -> NoReturn:
+    raise RuntimeError(_USE)
+
+
+def _reading(original: Callable[..., Any], is_pending: Callable[[Any], bool]) -> Callable[..., Any]:
+    """Refuses arrays of a proxy, and those of this CPU that the parent has still to compute."""
+
+    def call(array: Any, *args: Any, **named: Any) -> Any:
+        if _client_of(array) in _inherited or is_pending(array):
             raise RuntimeError(_USE)
-        return original(self, *args, **named)
+        return original(array, *args, **named)
 
     return call
 
 
-def _refusing_any(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **named: Any) -> Any:
-        for argument in (*args, *named.values()):
-            items = argument if isinstance(argument, list | tuple) else (argument,)
-            if any(_client_of(item) in _inherited for item in items):
-                raise RuntimeError(_USE)
-        return original(*args, **named)
-
-    return call
-
-
-def _client_of_array(array: Any) -> Any:
-    return _client_of(array._sharding)  # noqa: SLF001 - `sharding` may be of Python's side
-
-
-def _client_of(value: Any) -> Any:
-    """Returns the client of an array, a sharding or a device; None for other objects."""
+def _client_of(array: Any) -> Any:
     with contextlib.suppress(Exception):
-        sharding = getattr(value, "_sharding", value)
-        device = next(iter(getattr(sharding, "device_set", (value,))))
-        return getattr(device, "client", None)
+        # (`sharding` may be of Python's side.)
+        return next(iter(array._sharding.device_set)).client  # noqa: SLF001
     return None

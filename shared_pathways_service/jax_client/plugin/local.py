@@ -120,14 +120,13 @@ class LocalCpu:
             xla_bridge._backends = _Backends(xla_bridge._backends)
         return _Later(self)
 
-    def renew(self) -> None:
-        """Creates a new client in a forked child: the old one's threads are the parent's."""
-        self.client = None
+    def refuse(self, make: Callable[[], Any]) -> None:
+        """Makes the client's creation raise an error, in a forked child: `make` does.
+
+        A thread of the parent may be creating it at the fork, and have the lock.
+        """
+        self._make = make
         self._making = threading.Lock()
-        xla_bridge = _xla_bridge()
-        table = dict(dict.items(xla_bridge._backends))
-        xla_bridge._backends = _Backends({**table, CPU: _Later(self)})
-        xla_bridge.get_backend.cache_clear()
 
     def made(self) -> Any:
         """Returns the client, and creates it the first time."""
