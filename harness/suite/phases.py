@@ -94,8 +94,7 @@ class Form:
 def form_of(*, everything: bool, cores: int) -> Form:
     """Returns what `scripts/test` runs, or `scripts/test --all`.
 
-    Tests of the layers unit and local wait for a part of their time, and those of layer testbed for
-    most of it, in which others can compute.
+    Tests of layer testbed wait for a part of their time, in which others can compute.
     """
     compat = ["scripts/compat", "--short"]
     if everything:
@@ -103,7 +102,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
             Phase(
                 name="mixed",
                 layers=["unit", "local", "testbed"],
-                workers=_computing(cores) + cores,
+                workers=_computing(cores),
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
@@ -137,7 +136,7 @@ def files_form(paths: Sequence[str], *, cores: int) -> Form:
 
 
 def _computing(cores: int) -> int:
-    """Returns how many tests of the layers unit and local run at once: each waits a little."""
+    """Returns how many tests run at once: each waits a little, and starts several processes."""
     return 2 * cores
 
 
