@@ -19,6 +19,7 @@ from shared_pathways_service.api.service_choice import (
     home_of,
     place_options,
 )
+from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -80,6 +81,19 @@ class Place:
     def service(self) -> ServiceChoice:
         """The place, checked; raises InvalidRequestError."""
         return self.request().service
+
+    @property
+    def in_cluster(self) -> ServiceChoice:
+        """The place, checked, for a command that is of clusters only: by default the current one.
+
+        Raises:
+          InvalidRequestError: A value is wrong, or values contradict each other.
+        """
+        if self.home == "kubernetes":
+            return self.service
+        namespace = check_dns_label("namespace", self.namespace)
+        chosen = dataclasses.replace(self, namespace=DEFAULT_NAMESPACE).service
+        return dataclasses.replace(chosen, home="kubernetes", namespace=namespace)
 
     @property
     def words(self) -> list[str]:

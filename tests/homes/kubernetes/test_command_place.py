@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from kubernetes.client import Configuration
 
+from harness.programs import sps
 from shared_pathways_service.agent.clean_up import left_over
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.errors import AccessDenied, ServiceNotFound
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError, ServiceNotFound
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
@@ -150,3 +151,35 @@ def test_hints_of_operations_name_the_cluster(
                 )
 
     asyncio.run(test())
+
+
+def test_commands_of_clusters_act_in_a_namespace_of_the_current_context(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+
+    async def work() -> None:
+        async with two_clusters() as clusters:
+            path = clusters.kubeconfig(own_directories / "config", "B")
+            monkeypatch.setenv("KUBECONFIG", str(path))
+            for words in (
+                ("deploy", "pw", "--slices=tpuv6e:2x2=1", "--timeout=1"),
+                ("upgrade", "pw", "--spares=0"),
+                ("undeploy", "pw"),
+                ("hotswap", "--disrupt=pool"),
+            ):
+                clusters.asked.clear()
+                done = await asyncio.to_thread(sps, *words, "--namespace=team", check=False)
+                assert done.returncode != 0
+                assert any("/namespaces/team/" in asked for asked in clusters.asked), done
+                assert all(asked.startswith("B: ") for asked in clusters.asked)
+
+    asyncio.run(work())
+
+
+def test_a_place_in_a_cluster_is_checked() -> None:
+    assert Place(namespace="team").in_cluster.namespace == "team"
+    with pytest.raises(InvalidRequestError, match="namespace='Team' is not valid"):
+        Place(namespace="Team").in_cluster  # noqa: B018 - it checks
+    with pytest.raises(InvalidRequestError, match="region='r' is not valid"):
+        Place(namespace="team", region="r").in_cluster  # noqa: B018

@@ -211,7 +211,7 @@ async def _deploy(
     )
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place.service) as cluster:
+    async with opened(place.in_cluster) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
         new = NewObjects(cluster)
         undo = functools.partial(new.undo_unless_used, inputs.name)

@@ -122,7 +122,7 @@ async def _hotswap(place: Place, options: _Options) -> Report:
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     high, low = options.high, options.low
-    async with opened(place.service) as cluster:
+    async with opened(place.in_cluster) as cluster:
         if options.create:
             wanted = [*priority_classes(), hotswap_jobset(low), hotswap_jobset(high)]
             for name in await hotswap_run.create_missing(cluster.api, place.namespace, wanted):

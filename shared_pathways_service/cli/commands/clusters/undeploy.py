@@ -93,7 +93,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place.service) as cluster:
+    async with opened(place.in_cluster) as cluster:
         delete_state = cluster.sps("undeploy", name, "--delete-state")
         done = _Undeployed(place=cluster.place, delete_state=delete_state)
         try:

@@ -121,7 +121,7 @@ async def _upgrade(
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place.service) as cluster:
+    async with opened(place.in_cluster) as cluster:
         jobset, service = await deployment.jobset_of(cluster, name)
         before = read_inputs(jobset, service)
         after = dataclasses.replace(before, **fields)
