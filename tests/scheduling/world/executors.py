@@ -29,11 +29,11 @@ class Executors:
         self._over.add(worker.executor)
         worker.serves, worker.ended, worker.reported = False, True, False
 
-    def report_of(self, worker: Worker) -> m.ExecutorServing | m.ExecutorEnded | None:
+    @staticmethod
+    def report_of(worker: Worker) -> m.ExecutorServing | m.ExecutorEnded | None:
         """Returns what a worker reports of its executor; None: it has nothing to report."""
         who = worker.slice_id, worker.host, worker.incarnation
         if worker.ended:
-            self._world.broke[worker.slice_id] = self._world.step + 1
             return m.ExecutorEnded(
                 slice_id=who[0],
                 host_index=who[1],

@@ -65,7 +65,8 @@ class World(Facts):
         worker = self.workers[key]
         if worker.connected and self._is_heard:
             self.broke[worker.slice_id] = self.step + 1
-        worker.connected = True
+        # The stream is a new one: until its first report, the manager cannot notify the holder.
+        worker.connected, worker.reported = True, False
         self.do(
             m.WorkerJoined(
                 slice_id=worker.slice_id,
@@ -75,7 +76,6 @@ class World(Facts):
                 welcomed_at=worker.welcomed_at,
             )
         )
-        worker.reported = False
         self.report_executor(worker)
 
     def report_executor(self, worker: Worker) -> None:
@@ -83,6 +83,10 @@ class World(Facts):
         report = self.executors.report_of(worker)
         if worker.connected and report is not None:
             worker.reported = self._is_heard
+            if isinstance(report, m.ExecutorEnded) and self._is_heard:
+                # Of this placement only: the slice may have a later one, not yet assigned.
+                broke = self.placings[report.generation].step + 1
+                self.broke[worker.slice_id] = max(broke, self.broke.get(worker.slice_id, -1))
             self.do(report)
 
     def disconnect_worker(self, key: str, *, dies: bool) -> None:
