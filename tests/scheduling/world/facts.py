@@ -61,6 +61,7 @@ class Facts:
         self.marked: dict[str, SliceMark] = {}  # what operators had said before it
         self.taken: dict[str, str] = {}  # who was preempted by the last event: why
         self.idled: dict[str, str] = {}  # whose slices were taken back by the last event: why
+        self.listening: set[str] = set()  # whose proxies were connected when it came
         self.log: list[str] = []
         self.books = Books()
 

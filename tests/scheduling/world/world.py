@@ -286,6 +286,7 @@ class World(Facts):
             }
             for kind in ("tenant.preempted", "tenant.idled")
         )
+        self.listening = {name for name, proxy in self.proxies.items() if proxy.connected}
         for one in instructions if crash_after != 0 else ():
             if isinstance(one, m.RefuseWorker):
                 self.broke[one.slice_id] = self.step
