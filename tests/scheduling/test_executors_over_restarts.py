@@ -137,6 +137,25 @@ def test_a_repeated_report_of_an_executors_end_does_not_end_the_next_placement()
     machine.teardown()
 
 
+def test_an_executor_that_ends_once_its_proxy_gave_it_up_ends_no_placement() -> None:
+    machine = _begin()
+    machine.all_workers_are_back()
+    proxy = machine.ask((SMALL,))
+    _proxy_cannot_reach_its_executor(machine)
+    _proxy_cannot_reach_its_executor(machine)  # the second report waits
+    ((_, waits),) = proxy.view.values()
+    (worker,) = machine.hosting
+    assert worker.executor == waits
+    _end_executor(machine, worker)
+    assert worker.reported
+    assert waits in {held[1] for held in proxy.view.values()}
+    machine.time_passes(seconds=1.0)
+    machine.executors_serve()
+    assert waits not in {held[1] for held in proxy.view.values()}
+    _check_notified(machine.world, 1)
+    machine.teardown()
+
+
 def _first_executor_ends(machine: ResourceManagerMachine) -> None:
     _end_executor(machine, machine.hosting[0])
 

@@ -84,10 +84,14 @@ class World(Facts):
         if worker.connected and report is not None:
             worker.reported = self._is_heard
             if isinstance(report, m.ExecutorEnded) and self._is_heard:
-                # Of this placement only: the slice may have a later one, not yet assigned.
-                broke = self.placings[report.generation].step + 1
-                self.broke[worker.slice_id] = max(broke, self.broke.get(worker.slice_id, -1))
+                self._break_placement(worker.slice_id, report.generation)
             self.do(report)
+
+    def _break_placement(self, slice_id: str, generation: int) -> None:
+        """Breaks a slice for this placement: it may have a later one, not yet assigned."""
+        if generation not in self.reported_at:  # else the proxy's report, which may wait, ends it
+            broke = self.placings[generation].step + 1
+            self.broke[slice_id] = max(broke, self.broke.get(slice_id, -1))
 
     def disconnect_worker(self, key: str, *, dies: bool) -> None:
         worker = self.workers[key]
