@@ -86,8 +86,9 @@ find_python() {
 environment_at() {
   local python=$1 extra=$2 constraints=$3 key environment
   need_cache_directory
+  # (Settings of the tools, which come last, change nothing in it.)
   key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
-          cat pyproject.toml "$constraints"; } | cksum | cut -d' ' -f1)
+          sed '/^\[tool\.ruff\]/,$d' pyproject.toml; cat "$constraints"; } | cksum | cut -d' ' -f1)
   environment="$cache_directory/venv-$key"
   if [ ! -e "$environment/complete" ]; then
     set_up "$environment" "$@" || return 1

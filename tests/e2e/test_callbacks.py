@@ -75,6 +75,7 @@ def connected(block: str, options: str = "{}") -> str:
     return CONNECTED.replace("OPTIONS", options) + block
 
 
+@pytest.mark.thorough
 def test_callbacks_of_connected_programs() -> None:
     # One after the other, on one service: but for `sps run`, each finds all slices free.
     with embedded(2):

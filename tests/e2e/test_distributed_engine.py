@@ -166,6 +166,7 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         wait_until("all executors to end", lambda: not status()["executors"])
 
 
+@pytest.mark.thorough
 def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
     arguments = ("--engine", "distributed")
     with (

@@ -290,7 +290,7 @@ def test_a_wrong_token_is_told_what_to_do(browser: Browser, port: int) -> None:
         expect(page.get_by_text("Open the whole address")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.thorough)])
 def test_every_page_is_accessible_and_fits(browser: Browser, width: int) -> None:
     # (axe is put into the page, which the page's own policy refuses.)
     with (

@@ -170,6 +170,7 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
     assert sps_failing("delete", name)[0] == 3
 
 
+@pytest.mark.thorough
 def test_googles_images_are_shown_by_pods_and_labels(
     namespace: Namespace, place: list[str]
 ) -> None:
@@ -226,6 +227,7 @@ def _credentials_of(name: str, place: list[str], *options: str) -> dict[str, Any
     return check
 
 
+@pytest.mark.thorough
 def test_upstreams_command_runs_on_a_cluster(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace, 1)
     program = "import jax; print(len(jax.devices()), jax.numpy.arange(4.0).sum())"

@@ -21,7 +21,11 @@ SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="SIGINT", marks=pytest.mark.thorough),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
+    ],
 )
 def test_up_until_a_signal(testbed: Testbed, number: signal.Signals, code: int) -> None:
     del testbed  # it says whether there can be one
