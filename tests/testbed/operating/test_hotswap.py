@@ -119,7 +119,7 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
         report = watching.stdout.read()
         said = watching.stderr.read()
         assert watching.wait(DEADLINE_S) == 0, said
-    assert f"`kubectl uncordon {spare}-0 " in said
+    assert f"kubectl uncordon {spare}-0 " in said
     assert "not_ready" in report
     assert f"{HIGH.name} was ready again after" in report
     assert "had pods of both" not in report
