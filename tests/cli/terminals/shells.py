@@ -171,6 +171,9 @@ _PROGRAMS = {
         import os, signal
         # (`input` may swallow a KeyboardInterrupt before it reads.)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # (Each program of a pipeline makes the pipeline's group the foreground when it starts.)
+        os.write(2, b"all there?\\n")
+        input()
         os.setpgrp()
         os.write(2, b"leading\\n")
         print("got", input("name? "))

@@ -142,6 +142,8 @@ def _wait_until_it_leads(shell: Shell) -> None:
 
     Python may swallow a Ctrl-C that comes while it starts.
     """
+    shell.expect("all there?")
+    shell.key("\n")
     shell.expect("leading")
     pid = shell.program("leads").pid
     wait_until("its group", lambda: shell.screen.foreground() == pid)
