@@ -226,6 +226,9 @@ class Preemption(Policy):
                 first = wanted.first_open()
                 if first is None or first[-1] is not tenant:
                     return
+            if startable(tenant) is not None:
+                # (It was behind the one that has just been promised others: it is served next.)
+                return
             chosen = choose_victims(tenant, (), self._plans.unclaimed, self._index)
             if chosen is None:
                 return
