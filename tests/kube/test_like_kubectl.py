@@ -227,7 +227,7 @@ def test_the_namespace_of_a_context(
     assert access_of_context(read_kubeconfig(paths), chosen).namespace == ended.stdout.decode()
 
 
-#: Cases of `sps doctor` as a program, which takes seconds.
+#: Cases of `sps doctor` as a program, which takes seconds: two of its own, and some of `VALUES`.
 DOCTOR = [
     {},
     LOGINS["certificate"],
@@ -244,7 +244,11 @@ DOCTOR = [
 ]
 
 
-@pytest.mark.parametrize("changed", DOCTOR, ids=str)
+@pytest.mark.parametrize(
+    "changed",
+    [*DOCTOR[:2], *(pytest.param(one, marks=pytest.mark.thorough) for one in DOCTOR[2:])],
+    ids=str,
+)
 def test_the_program_doctor(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
     case = {**DEFAULTS, **changed}
     expected = by_kubectl(kubectl, world, case)

@@ -150,6 +150,7 @@ def test_flakes_are_kept_and_do_not_fail_the_run(tmp_path: Path) -> None:
     assert end["when"] == "teardown"
 
 
+@pytest.mark.thorough
 def test_a_flake_of_chosen_files_does_not_fail_the_run(tmp_path: Path) -> None:
     """So that the releases of JAX that `scripts/compat` runs have reruns too."""
     source = FAILS_ONCE + "\n    def test_fails_once(): assert not is_first('failed')\n"
@@ -188,6 +189,7 @@ def test_a_failure_in_one_of_the_reruns_fails_the_run(tmp_path: Path) -> None:
     assert not ended.kept
 
 
+@pytest.mark.thorough
 def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     ends_pytest = """
         import os, signal
@@ -203,6 +205,7 @@ def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     assert "tests did not run" in ended.output
 
 
+@pytest.mark.thorough
 def test_a_test_in_two_phases_fails_the_run(tmp_path: Path) -> None:
     source = (
         FAILS_ONCE
@@ -248,6 +251,7 @@ def test_an_interrupted_run_has_failed(tmp_path: Path, by: signal.Signals) -> No
     assert ended.last_line == "0 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.thorough
 def test_a_module_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None:
     ended = run_suite(tmp_path, {"test_good": "def test_good(): pass", "test_bad": "import nosuch"})
     assert ended.code == 1
@@ -255,6 +259,7 @@ def test_a_module_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None
     assert ended.last_line == "0 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.thorough
 def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     source = """
         import pytest
@@ -323,6 +328,7 @@ def test_what_waits_runs_beside_what_computes() -> None:
     assert chosen == [f"{group}.py::test_{number}" for group in groups for number in range(2)]
 
 
+@pytest.mark.thorough
 def test_tests_with_a_fixture_of_their_folder_run_together(tmp_path: Path) -> None:
     conftest = """
         import pytest

@@ -29,6 +29,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("any_shell", names, indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What other shells do alone, without any of our code, is known once it has been seen."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            chosen = item.callspec.params
+            if chosen.get("run") == "alone" and chosen.get("any_shell", "bash") != "bash":
+                item.add_marker(pytest.mark.thorough)
+
+
 @pytest.fixture
 def any_shell(request: pytest.FixtureRequest, programs: Path, tmp_path: Path) -> Iterator[Shell]:
     """Each interactive shell that is tested, in a terminal, in an empty directory."""
