@@ -22,6 +22,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_programs(tmp_path_factory.mktemp("programs"))
 
 
+# (Always before the fixtures' own parameters, also where pytest is given the files of this folder:
+# the tests have the same names in all runs.)
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "any_shell" in metafunc.fixturenames:
         left_out = exceptions_of(metafunc.function)
