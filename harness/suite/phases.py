@@ -48,7 +48,7 @@ class Phase:
       layers: Whose tests it runs.
       heavy: Whether it runs the heavy tests of these layers, or all others.
       thorough: Whether it runs the thorough ones, or all others; None: both.
-      properties_only: Whether it runs only tests with hypothesis.
+      properties: Whether it runs tests with hypothesis, or all others; None: both.
       workers: Processes that run tests at once.
       options: More options of pytest.
       env: Variables beside those of the run.
@@ -59,7 +59,7 @@ class Phase:
     layers: Sequence[str]
     heavy: bool = False
     thorough: bool | None = False
-    properties_only: bool = False
+    properties: bool | None = None
     workers: int
     options: Sequence[str] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -68,11 +68,9 @@ class Phase:
     @property
     def markers(self) -> str:
         """The expression that selects its tests."""
-        parts = [f"({' or '.join(self.layers)})", "heavy" if self.heavy else "not heavy"]
-        if self.thorough is not None:
-            parts.append("thorough" if self.thorough else "not thorough")
-        if self.properties_only:
-            parts.append("hypothesis")
+        wanted = {"heavy": self.heavy, "thorough": self.thorough, "hypothesis": self.properties}
+        parts = [f"({' or '.join(self.layers)})"]
+        parts += [mark if has else f"not {mark}" for mark, has in wanted.items() if has is not None]
         return " and ".join(parts)
 
 
@@ -147,12 +145,18 @@ def long_form(*, seed: int, cores: int) -> Form:
       seed: Of hypothesis' examples.
       cores: Of this machine.
     """
-    thorough = Phase(name="thorough", layers=[*LAYERS], thorough=True, workers=_computing(cores))
+    thorough = Phase(
+        name="thorough",
+        layers=[*LAYERS],
+        thorough=True,
+        properties=False,
+        workers=_computing(cores),
+    )
     properties = Phase(
         name="properties",
         layers=["unit", "local"],
         thorough=None,
-        properties_only=True,
+        properties=True,
         workers=cores,
         options=[f"--hypothesis-seed={seed}", "--timeout=7200"],
         env={"SPS_HYPOTHESIS_PROFILE": "long"},
@@ -179,7 +183,7 @@ def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
             planned.layer in phase.layers
             and planned.heavy == phase.heavy
             and phase.thorough in (None, planned.thorough)
-            and (planned.is_property or not phase.properties_only)
+            and phase.properties in (None, planned.is_property)
         ):
             if planned.group not in groups:
                 layers.setdefault(planned.layer, []).append(planned.group)

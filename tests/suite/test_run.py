@@ -290,6 +290,7 @@ def test_phases_of_each_form() -> None:
         "d": PlannedTest(layer="testbed", heavy=False, is_property=False, group="m"),
         "e": PlannedTest(layer="long", heavy=True, is_property=False, group="m"),
         "f": PlannedTest(layer="testbed", heavy=False, is_property=False, group="m", thorough=True),
+        "g": PlannedTest(layer="unit", heavy=False, is_property=True, group="m", thorough=True),
     }
 
     def names(form: Form) -> dict[str, list[str]]:
@@ -304,11 +305,16 @@ def test_phases_of_each_form() -> None:
     assert everything["heavy"] == ["c", "e"]
     assert names(unit_form(cores=2)) == {"unit": ["a", "b"]}
     assert names(files_form(["tests/x"], cores=2)) == {
-        "files": ["a", "b", "d", "f"],
+        "files": ["a", "b", "d", "f", "g"],
         "heavy": ["c", "e"],
     }
     long = long_form(seed=7, cores=2)
-    assert names(long) == {"thorough": ["f"], "properties": ["a"], "long": [], "heavy": ["e"]}
+    assert names(long) == {
+        "thorough": ["f"],
+        "properties": ["a", "g"],
+        "long": [],
+        "heavy": ["e"],
+    }
     assert "--hypothesis-seed=7" in long.phases[1].options
 
 
