@@ -108,17 +108,14 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
         queue = undo.enter_context(SignalQueue.taking(_forwarded_now()))
         terminal = undo.enter_context(_controlling_terminal())
         signals: CommandSignals
-        witness = None if terminal is None else undo.enter_context(GroupWitness.running())
-        # (Of others this process wants to know how they ended. Listed before the command runs,
-        # which may leave orphans at once.)
-        own = _children() if is_first_process() else None
-        if terminal is None or witness is None:
+        if terminal is None:
             early: Sequence[int] = _unless_ending(queue.read())
-            child = _start(command, environment, process_group=0)
+            child, own = _start(command, environment, process_group=0)
             signals = SignalsInOwnGroup(child.pid)
         else:
+            witness = undo.enter_context(GroupWitness.running())
             early = _unless_ending(arrived_now(queue, witness)[0])
-            child = _start(command, environment, process_group=None)
+            child, own = _start(command, environment, process_group=None)
             # What the command does on the terminal from the background stops it, and then us.
             # (Not before it is started: it would inherit this.)
             undo.enter_context(handling((signal.SIGTTIN, signal.SIGTTOU), signal.SIG_IGN))
@@ -186,8 +183,8 @@ def is_first_process() -> bool:
     return os.getpid() == 1
 
 
-def _reap_orphans(own: Collection[int], command: int) -> None:
-    for pid in _children().difference(own, [command]):
+def _reap_orphans(own: Collection[int]) -> None:
+    for pid in _children().difference(own):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -207,11 +204,12 @@ def _wait(
       child: The command's process.
       queue: The signals of this process; the end of any child is among them.
       signals: Where they go.
-      own: Children that are not orphans; None: this process gets none.
+      own: Children that are not orphans, whose ends others of this process want to know; None: this
+        process gets no orphans.
     """
     while True:
         if own is not None:
-            _reap_orphans(own, child)
+            _reap_orphans(own)
         if numbers := queue.read():
             signals.pass_on(numbers)
         changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
@@ -225,9 +223,12 @@ def _wait(
 
 def _start(
     command: Sequence[str], environment: Mapping[str, str], *, process_group: int | None
-) -> subprocess.Popen[bytes]:
+) -> tuple[subprocess.Popen[bytes], Collection[int] | None]:
+    """Starts the command; returns it, and the children that are no orphans (`_wait`)."""
+    # (Listed before the command runs: it may leave orphans at once.)
+    others = _children() if is_first_process() else None
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             command, env=environment, process_group=process_group, close_fds=False
         )
     except FileNotFoundError as error:
@@ -236,3 +237,4 @@ def _start(
         raise CommandError(
             f"{command[0]}: cannot be run: {error.strerror or error}", 126
         ) from error
+    return child, None if others is None else {*others, child.pid}
