@@ -17,6 +17,7 @@ from pathlib import Path
 import filelock
 import pytest
 
+from harness.layers.thorough import thorough
 from harness.testbed.programs import CACHE_DIR, real_cluster, sayer, skip_without_testbed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import (
@@ -33,6 +34,8 @@ from shared_pathways_service.testing.testbed.launching import launch
 _NAMESPACE = pytest.StashKey[Namespace]()
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
 IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
+#: The same, as values of a test's parameter.
+ANY_IMAGES = ["ours", *thorough("googles")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

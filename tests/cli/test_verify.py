@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from harness.embedded import KIND, embedded, eventually, nothing_left
+from harness.layers.thorough import thorough
 from harness.programs import DEADLINE_S, program, sps, sps_running, status
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cli.verification import (
@@ -57,7 +58,7 @@ def test_all_checks_pass_beside_an_undisturbed_tenant() -> None:
         assert other.expect("left")["value"] == 6.0
 
 
-@pytest.mark.parametrize("spares", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("spares", [0, *thorough(1)])
 def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
     with embedded(1, spares):
         done = sps("verify", "--json", check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.layers.thorough import thorough
 from shared_pathways_service.jax_client import ProxyTarget
 from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 
@@ -144,9 +145,7 @@ wait_until("no threads", lambda: not any(t.name.startswith("sps-") for t in thre
 
 
 @pytest.mark.race
-@pytest.mark.parametrize(
-    "program", [pytest.param("inspecting", marks=pytest.mark.thorough), "partitioning"]
-)
+@pytest.mark.parametrize("program", [*thorough("inspecting"), "partitioning"])
 @pytest.mark.parametrize(
     "how",
     [WITHIN_THE_FUNCTION, ON_ANOTHER_THREAD, ON_THE_MAIN_THREAD],

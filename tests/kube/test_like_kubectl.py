@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.deadlines import deadline
+from harness.layers.thorough import thorough
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import (
@@ -227,7 +228,7 @@ def test_the_namespace_of_a_context(
     assert access_of_context(read_kubeconfig(paths), chosen).namespace == ended.stdout.decode()
 
 
-#: Cases of `sps doctor` as a program, which takes seconds: two of its own, and some of `VALUES`.
+#: Cases of `sps doctor` as a program, which takes seconds.
 DOCTOR = [
     {},
     LOGINS["certificate"],
@@ -244,11 +245,7 @@ DOCTOR = [
 ]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [*DOCTOR[:2], *(pytest.param(one, marks=pytest.mark.thorough) for one in DOCTOR[2:])],
-    ids=str,
-)
+@pytest.mark.parametrize("changed", [*DOCTOR[:2], *thorough(*DOCTOR[2:])], ids=str)
 def test_the_program_doctor(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
     case = {**DEFAULTS, **changed}
     expected = by_kubectl(kubectl, world, case)

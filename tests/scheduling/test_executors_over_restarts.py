@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.scheduling.machines import begun
 from tests.scheduling.test_properties import ResourceManagerMachine
 from tests.scheduling.world import LARGE, SMALL, Worker, World
 
@@ -16,24 +17,9 @@ from tests.scheduling.world import LARGE, SMALL, Worker, World
 _INSTRUCTIONS = range(12)
 
 
-def _begin() -> ResourceManagerMachine:
-    machine = ResourceManagerMachine()
-    machine.begin(
-        spares=0,
-        ready=0,
-        small=2,
-        first_start=True,
-        grace_s=0.0,
-        aging_s=None,
-        idle_s=None,
-        executors=True,
-    )
-    return machine
-
-
 def _busy() -> ResourceManagerMachine:
     """Two holders of a small slice, one of a large one with two hosts; all executors serve."""
-    machine = _begin()
+    machine = begun(executors=True)
     machine.all_workers_are_back()
     for kind in (SMALL, SMALL, LARGE):
         machine.ask((kind,))
@@ -76,7 +62,7 @@ def test_holders_are_notified_again_after_a_restart(
 
 
 def test_the_second_holder_is_notified_after_the_manager_died_at_the_report_of_the_first() -> None:
-    machine = _begin()
+    machine = begun(executors=True)
     machine.tenant_asks_and_waits(small=1, elastic=0, priority=0)
     machine.all_workers_are_back()
     machine.tenant_asks_and_waits(small=1, elastic=0, priority=0)
@@ -89,7 +75,7 @@ def test_the_second_holder_is_notified_after_the_manager_died_at_the_report_of_t
 
 
 def test_a_start_that_was_reported_only_during_a_recovery_is_recorded_after_the_next() -> None:
-    machine = _begin()
+    machine = begun(executors=True)
     machine.all_workers_are_back()
     machine.ask((SMALL,))
     machine.manager_restarts(lose_disk=False, all_return=False)
@@ -138,7 +124,7 @@ def test_a_repeated_report_of_an_executors_end_does_not_end_the_next_placement()
 
 
 def test_an_executor_that_ends_once_its_proxy_gave_it_up_ends_no_placement() -> None:
-    machine = _begin()
+    machine = begun(executors=True)
     machine.all_workers_are_back()
     proxy = machine.ask((SMALL,))
     _proxy_cannot_reach_its_executor(machine)

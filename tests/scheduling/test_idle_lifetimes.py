@@ -5,24 +5,14 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.scheduling.book import messages as m
-from tests.scheduling.test_properties import ResourceManagerMachine
+from tests.scheduling.machines import begun
 from tests.scheduling.world import SMALL
 
 
 # It is warned after 8 s, and answers at the next event: the end of its lifetime.
 @pytest.mark.parametrize("lifetime_s", [9.0, 10.0])
 def test_a_tenant_is_released_as_idle_and_by_its_lifetime_in_one_tick(lifetime_s: float) -> None:
-    machine = ResourceManagerMachine()
-    machine.begin(
-        spares=0,
-        ready=1,
-        small=2,
-        first_start=True,
-        grace_s=3.0,
-        aging_s=None,
-        idle_s=(8.0, 0.0),
-        executors=False,
-    )
+    machine = begun(ready=1, grace_s=3.0, idle_s=(8.0, 0.0))
     proxy = machine.ask((SMALL,), lifetime_s=lifetime_s)
     machine.time_passes(seconds=lifetime_s)
     assert machine.world.idled == {proxy.name: f"released: idle for {lifetime_s:.0f} s"}

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tests.scheduling.test_properties import ResourceManagerMachine
+from tests.scheduling.machines import begun
 from tests.scheduling.world import SMALL
 
 
 def test_the_owner_of_free_slices_is_placed_once_who_is_before_it_was_promised_others() -> None:
     """It needs no victims: a plan without any would keep its slices free, and it would wait."""
-    machine = ResourceManagerMachine()
-    machine.begin(
-        spares=0,
-        ready=0,
-        small=4,
-        first_start=False,
-        grace_s=0.0,
-        aging_s=None,
-        idle_s=None,
-        executors=False,
-    )
+    machine = begun(small=4, first_start=False)
     world = machine.world
     machine.all_workers_are_back()
     large = machine.ask((SMALL,) * 2, queue_timeout=math.inf)

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from harness.layers.thorough import thorough
 from harness.programs import program, sps_json
 from harness.testbed.clients import PRELUDE, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
@@ -32,7 +33,7 @@ def _has_ipv6() -> bool:
 pytestmark = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
 
 
-@pytest.mark.parametrize("link", ["resumable", pytest.param("plain", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("link", ["resumable", *thorough("plain")])
 def test_a_connection_by_an_ipv6_address(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:

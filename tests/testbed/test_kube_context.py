@@ -11,7 +11,7 @@ from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 from harness.programs import sps_json
 from harness.testbed.clients import KIND, home_of, nothing_left
-from harness.testbed.plugin import IMAGES
+from harness.testbed.plugin import ANY_IMAGES, IMAGES
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 
@@ -26,7 +26,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["ours", pytest.param("googles", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kind", ANY_IMAGES)
 def test_the_checks_pass_on_a_cluster_that_is_named(
     namespace: Namespace, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.layers.thorough import thorough
 from harness.testbed.clients import client, deployed, nothing_left
 from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.testing.testbed import Namespace
@@ -69,9 +70,7 @@ except errors.SlicesTaken as error:
 """
 
 
-@pytest.mark.parametrize(
-    "engine", ["local", pytest.param("distributed", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("engine", ["local", *thorough(DISTRIBUTED_ENGINE)])
 def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(
     namespace: Namespace, engine: str
 ) -> None:

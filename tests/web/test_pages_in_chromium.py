@@ -12,6 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
+from harness.layers.thorough import thorough
 from harness.processes import DEADLINE_S, REPOSITORY
 from harness.testbed.ways import loopback_listener
 from harness.web_page import TOKEN, Script, page_of
@@ -290,7 +291,7 @@ def test_a_wrong_token_is_told_what_to_do(browser: Browser, port: int) -> None:
         expect(page.get_by_text("Open the whole address")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("width", [1280, *thorough(390)])
 def test_every_page_is_accessible_and_fits(browser: Browser, width: int) -> None:
     # (axe is put into the page, which the page's own policy refuses.)
     with (

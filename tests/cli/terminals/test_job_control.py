@@ -152,8 +152,7 @@ def _wait_until_it_leads(shell: Shell) -> None:
 def test_a_script_has_the_terminal_again(any_shell: Shell) -> None:
     """After a program that made a group of its own, which alone could not read there."""
     any_shell.begin("sh -c 'under leads; read line; echo line=$line'")
-    any_shell.expect("all there?")
-    any_shell.key("\n")
+    _wait_until_it_leads(any_shell)
     for _ in range(2):
         any_shell.expect("name? ")
         any_shell.key("Ada\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.jax_checks.parent import RunCheck, child_on_a_proxy
+from harness.layers.thorough import thorough
 
 #: Found without the libraries: they take seconds to load, and here nobody needs them.
 COMPARED = [
@@ -29,13 +30,7 @@ def run_check() -> Iterator[RunCheck]:
 OLDER = "flax_checks linen"
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param(check, marks=pytest.mark.thorough) if check == OLDER else check
-        for check in COMPARED
-    ],
-)
+@pytest.mark.parametrize("check", [*(c for c in COMPARED if c != OLDER), *thorough(OLDER)])
 def test_as_on_the_cpu(run_check: RunCheck, check: str) -> None:
     failure = run_check(check)
     assert not failure, failure

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.deadlines import wait_until
+from harness.layers.thorough import thorough
 from harness.testbed.clients import client
 from harness.testbed.kills import all_free, events_told_by, served
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
@@ -70,7 +71,7 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}):
 """
 
 USUAL_STEPS = ("create", "tunnel", "place")
-STEPS = ("preflight", "create", "start", "tunnel", "probe", "place", "serving", "delete")
+FURTHER_STEPS = ("preflight", "start", "probe", "serving", "delete")
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +81,7 @@ def service(testbed: Testbed) -> Iterator[DeployedService]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        step if step in USUAL_STEPS else pytest.param(step, marks=pytest.mark.thorough)
-        for step in STEPS
-    ],
-)
+@pytest.mark.parametrize("step", [*USUAL_STEPS, *thorough(*FURTHER_STEPS)])
 def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step: str) -> None:
     with client(service.namespace, AT_A_STEP.replace("STEP", step)) as running:
         if step == "delete":

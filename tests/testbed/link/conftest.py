@@ -10,7 +10,7 @@ import pytest
 
 from harness.testbed.clients import KIND
 from harness.testbed.kills import all_free
-from harness.testbed.plugin import IMAGES
+from harness.testbed.plugin import ANY_IMAGES, IMAGES
 from shared_pathways_service.testing.testbed import (
     DeployedService,
     Namespace,
@@ -43,7 +43,7 @@ def service(service_of: ServiceOf) -> Iterator[DeployedService]:
     all_free(made)
 
 
-@pytest.fixture(params=["ours", pytest.param("googles", marks=pytest.mark.thorough)])
+@pytest.fixture(params=ANY_IMAGES)
 def any_service(service_of: ServiceOf, request: pytest.FixtureRequest) -> DeployedService:
     """A service of two slices: with our images, and with the stand-ins for Google's."""
     return service_of(request.param)

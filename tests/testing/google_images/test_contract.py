@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from harness.deadlines import wait_until
+from harness.layers.thorough import thorough
 from harness.processes import DEADLINE_S, KIND
 from harness.proxy.raw import RawClient
 from shared_pathways_service.errors import VersionSkew
@@ -62,17 +63,7 @@ def test_a_scratch_location_outside_gcs_is_refused(images: Cluster, module: str)
     assert "gs://" in "\n".join(process.lines)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "True",
-        *(
-            pytest.param(value, marks=pytest.mark.thorough)
-            for value in ("1", "TRUE", "yes", "false", " true")
-        ),
-    ],
-)
+@pytest.mark.parametrize("value", [None, "True", *thorough("1", "TRUE", "yes", "false", " true")])
 def test_plaintext_is_refused_unless_the_variable_is_exactly_true(
     images: Cluster, value: str | None
 ) -> None:

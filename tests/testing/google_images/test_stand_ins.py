@@ -12,6 +12,7 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.layers.thorough import thorough
 from harness.processes import DEADLINE_S, KIND
 from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.api.jax_releases import service_serdes
@@ -100,10 +101,8 @@ def test_servers_of_other_credentials_cannot_connect(
     "variables",
     [
         {"TPU_TYPE": ""},
-        pytest.param({"TPU_TYPE": "v6e"}, marks=pytest.mark.thorough),
-        pytest.param({"TPU_TYPE": "tpuv5e:2x2"}, marks=pytest.mark.thorough),
-        pytest.param({"TPU_TYPE": "tpuv6e:2x4"}, marks=pytest.mark.thorough),
-        pytest.param({MACHINE_VARIABLE: "tpuv6e:2x4"}, marks=pytest.mark.thorough),
+        *thorough({"TPU_TYPE": "v6e"}, {"TPU_TYPE": "tpuv5e:2x2"}, {"TPU_TYPE": "tpuv6e:2x4"}),
+        *thorough({MACHINE_VARIABLE: "tpuv6e:2x4"}),
         pytest.param({MACHINE_VARIABLE: ""}, id="no TPUs, whatever TPU_TYPE says"),
     ],
 )

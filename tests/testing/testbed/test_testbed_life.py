@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.deadlines import deadline, wait_until
+from harness.layers.thorough import thorough
 from harness.processes import REPOSITORY, is_alive
 from harness.testbed.pods import container, phase, pod
 from harness.testbed.programs import CACHE_DIR
@@ -74,7 +75,7 @@ def test_stopped_testbed_leaves_nothing(own_testbed: Testbed) -> None:
         Testbed.attach(directory)
 
 
-@pytest.mark.parametrize("victim", ["owner", pytest.param("testbed", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("victim", ["owner", *thorough("testbed")])
 def test_killed_testbed_leaves_no_process(own_testbed: Testbed, victim: str) -> None:
     command = [sys.executable, "-c", OWNER, str(CACHE_DIR)]
     with subprocess.Popen(

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from harness.testbed.plugin import ANY_IMAGES, IMAGES
 from harness.testbed.pods import phase
-from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
-from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 
 TWO = {"tpuv6e:2x2": 2}
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(OUR_SERVER_IMAGE, id="ours"),
-        pytest.param(DEFAULT_SERVER_IMAGE, id="googles", marks=pytest.mark.thorough),
-    ]
-)
+@pytest.fixture(params=ANY_IMAGES)
 def service(request: pytest.FixtureRequest, namespace: Namespace) -> DeployedService:
     """A service of two slices, ready; a node is left over for each role."""
     namespace.add_nodes({"tpuv6e:2x2": 3}, cpu_nodes=0)
-    return deploy_service(namespace, TWO, image=request.param)
+    return deploy_service(namespace, TWO, image=IMAGES[request.param])
 
 
 def test_workers_are_one_to_a_node_pool_and_find_the_head(service: DeployedService) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.deadlines import deadline
+from harness.layers.thorough import thorough
 from harness.processes import ServerProcess, run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd
@@ -64,7 +65,7 @@ async def run_program(address: str) -> str:
     return out.decode().strip()
 
 
-@pytest.mark.parametrize("early_from_s", [pytest.param(0.0, marks=pytest.mark.thorough), math.inf])
+@pytest.mark.parametrize("early_from_s", [*thorough(0.0), math.inf])
 def test_jax_computes_the_same_while_carriers_are_cut(
     own_directories: Path, early_from_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
