@@ -60,12 +60,19 @@ class ServiceChoice:
         namespace: object,
         pathways_service: object,
         api_client: object = None,
+        *,
+        is_of_cluster: bool = False,
     ) -> ServiceChoice:
-        """Checks a GKE cluster with its project and region, or another choice of a service."""
+        """Checks a GKE cluster with its project and region, or another choice of a service.
+
+        With `is_of_cluster`, it is in the current cluster where nothing names one.
+        """
         cluster, project, region = gke
         server = None if api_client is None else server_of_client(api_client)
         choice = cls(
-            home="kubernetes" if server else home_of(cluster, context, pathways_service),
+            home="kubernetes"
+            if server or is_of_cluster
+            else home_of(cluster, context, pathways_service),
             cluster=check_optional_text("cluster", cluster),
             project=check_optional_text("project", project),
             region=check_optional_text("region", region),

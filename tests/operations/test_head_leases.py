@@ -152,7 +152,7 @@ def test_a_service_has_its_lease_after_the_refusal_of_another_deploy(
         yield cluster(api)
 
     async def deploy(api: SharedApi) -> None:
-        place = cast("Any", type("Place", (), {"service": api}))
+        place = cast("Any", type("Place", (), {"in_cluster": api}))
         given = ("state_size", "lease", "verify_users")
         inputs = dataclasses.replace(OURS, lease=True)
         await _deploy(place, inputs, given=given, timeout_s=None, look=cast("Any", None))

@@ -19,7 +19,6 @@ from shared_pathways_service.api.service_choice import (
     home_of,
     place_options,
 )
-from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -89,11 +88,13 @@ class Place:
         Raises:
           InvalidRequestError: A value is wrong, or values contradict each other.
         """
-        if self.home == "kubernetes":
-            return self.service
-        namespace = check_dns_label("namespace", self.namespace)
-        chosen = dataclasses.replace(self, namespace=DEFAULT_NAMESPACE).service
-        return dataclasses.replace(chosen, home="kubernetes", namespace=namespace)
+        return ServiceChoice.check(
+            (self.cluster, self.project, self.region),
+            self.context,
+            self.namespace,
+            self.pathways_service,
+            is_of_cluster=True,
+        )
 
     @property
     def words(self) -> list[str]:
