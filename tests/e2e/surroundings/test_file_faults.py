@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stress.file_faults.__main__ import ROLES, faults_of
+from stress.file_faults.roles import ROLES, faults_of
 
 
 @pytest.mark.parametrize(
