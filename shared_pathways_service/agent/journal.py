@@ -23,6 +23,7 @@ from shared_pathways_service.runtime.user_directories import make_private
 from shared_pathways_service.session.link_view import LinkView
 
 __all__ = [
+    "DRAFT",
     "SILENT_AGE_S",
     "TOUCH_INTERVAL_S",
     "Entry",
@@ -38,7 +39,8 @@ SILENT_AGE_S = 900.0
 
 _VERSION = 1
 _SUFFIX = ".json"
-_DRAFT = ".new"
+#: The end of the name of a file that is yet to be the entry.
+DRAFT = ".new"
 _TOKEN = ".token"  # noqa: S105 - the end of a file name
 #: Seconds after which a draft is abandoned; writers rename it at once.
 _STALE_AGE_S = 600.0
@@ -138,12 +140,12 @@ class Journal:
     def remove(self, session: str) -> None:
         """Removes a session's files; missing files are not an error."""
         # A killed writer may have left a draft; the entry itself is removed last.
-        for suffix in (_DRAFT, _TOKEN, _SUFFIX):
+        for suffix in (DRAFT, _TOKEN, _SUFFIX):
             self._path(session, suffix).unlink(missing_ok=True)
 
     def drop_stale_drafts(self) -> None:
         """Removes drafts of writers that were killed before the entry existed."""
-        for path in self._directory.glob(f"*{_DRAFT}"):
+        for path in self._directory.glob(f"*{DRAFT}"):
             # (On a full disk there is no new file, and so no time.)
             with contextlib.suppress(OSError):
                 if self._now() - path.stat().st_mtime > _STALE_AGE_S:
@@ -167,7 +169,7 @@ class Journal:
 
     def _now(self) -> float:
         """Returns the time by the file system's clock, as clocks of machines differ."""
-        with tempfile.NamedTemporaryFile(dir=self._directory, suffix=_DRAFT) as now:
+        with tempfile.NamedTemporaryFile(dir=self._directory, suffix=DRAFT) as now:
             return os.fstat(now.fileno()).st_mtime
 
     def read(self, session: str) -> Entry | None:
@@ -188,7 +190,7 @@ class Journal:
         return self._directory / f"{session}{suffix}"
 
     def _draft(self, entry: Entry) -> Path:
-        draft = self._path(entry.session, _DRAFT)
+        draft = self._path(entry.session, DRAFT)
         draft.write_text(json.dumps(entry.to_json()), encoding="utf-8")
         return draft
 
