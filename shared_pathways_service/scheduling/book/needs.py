@@ -1,7 +1,8 @@
 """Computes whether waiting helps a tenant, and what has to happen if it does not.
 
-Waiting helps if the ends of all other tenants and of reservations would give a tenant its slices,
-with the slices as they are: no other one becomes ready, and none is uncordoned.
+Waiting helps if the ends of other tenants and of reservations would give a tenant its slices, with
+the slices as they are: no other one becomes ready, and none is uncordoned. It also helps if the
+tenant then preempts others, whose slices it gets even where they would be kept as spares.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
+from shared_pathways_service.scheduling.book.states import SliceState
 
 __all__ = ["Missing", "Needs", "needs_of"]
 
@@ -78,8 +80,7 @@ def needs_of(tenant: Tenant) -> Needs | None:
         return None  # it gets its victims' slices, whatever is reserved or kept as spares
     if _sum_of(wants, {pool: pool.usable for pool in wants}) < gang:
         return Needs()
-    promised = tenant.promised
-    in_service = {pool: max(pool.in_service, len(promised.get(pool, ()))) for pool in wants}
+    in_service = {pool: _within_reach(tenant, pool) for pool in wants}
     needed = gang - _sum_of(wants, in_service)
     missing: dict[str, Missing] = {}
     for pool, wanted in wants.items():
@@ -89,12 +90,44 @@ def needs_of(tenant: Tenant) -> Needs | None:
             in_service[pool] += gain
             missing[pool.name] = Missing(
                 # Before any is granted, as many are ready as are kept as spares.
-                count=gain + max(0, pool.spares - pool.marked - pool.ready),
+                count=in_service[pool] - (pool.ready - _kept_as_spares(pool)),
                 cordoned=min(pool.barred, max(0, pool.marked - pool.spares)),
                 unready=max(0, pool.count - pool.ready - pool.marked),
             )
     outlived = _is_outlived(tenant, in_service)
     return Needs(missing=missing, outlived=outlived) if missing or outlived else None
+
+
+def _kept_as_spares(pool: Pool) -> int:
+    return max(0, pool.spares - pool.marked)
+
+
+def _within_reach(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many slices that are in service a tenant can come to have."""
+    lower = sum(
+        _ready_ones(pool, holder) for holder in pool.holders if _may_preempt(tenant, holder)
+    )
+    lower += sum(
+        len(waiting.promised.get(pool, ()))
+        for *_, waiting in pool.planned.entries
+        if waiting.request.priority < tenant.request.priority
+    )
+    return lower + max(0, pool.ready - lower - _kept_as_spares(pool))
+
+
+def _ready_ones(pool: Pool, holder: Tenant) -> int:
+    held = holder.placed.values()
+    return sum(one.pool is pool and one.state is SliceState.READY for one in held)
+
+
+def _may_preempt(tenant: Tenant, holder: Tenant) -> bool:
+    return (
+        holder.running
+        and holder.request.priority < tenant.request.priority
+        and not any(
+            pool.reserved is not None and pool.reserved.shelters(holder) for pool in holder.wants
+        )
+    )
 
 
 def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:
@@ -108,8 +141,6 @@ def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:
             pool: count if pool.reserved is None else pool.reserved.room_of(count, tenant, when)
             for pool, count in in_service.items()
         }
-        for pool, kept in tenant.promised.items():
-            room[pool] = max(room[pool], len(kept))
         if _sum_of(tenant.wants, room) >= tenant.gang:
             return False
     return True
