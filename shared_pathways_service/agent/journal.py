@@ -144,7 +144,7 @@ class Journal:
             self._path(session, suffix).unlink(missing_ok=True)
 
     def drop_stale_drafts(self) -> None:
-        """Removes drafts of writers that were killed before the entry existed."""
+        """Removes drafts of writers that were killed, or could not remove them either."""
         for path in self._directory.glob(f"*{DRAFT}"):
             # (On a full disk there is no new file, and so no time.)
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from harness.embedded import embedded, journal, nothing_left
 from harness.processes import REPOSITORY, ended_process
 from harness.programs import DEADLINE_S, program, sps, sps_failing
 from harness.signals import interrupt
-from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.journal import DRAFT, Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
@@ -109,7 +109,14 @@ def test_logs_delete_and_reap() -> None:
             [check] = [c for c in warned["checks"] if c["name"] == "journal"]
             assert (check["outcome"], name in check["found"]) == ("warning", True)
             assert sps("reap").stdout.startswith(f"deleted: {name}")
+            # (Its writer was killed, or could not remove it either.)
+            draft = Settings.load().state_dir / "journal" / f"of-no-session{DRAFT}"
+            draft.touch()
+            os.utime(draft, (0, 0))
+            sps("reap", "--dry-run")
+            assert draft.exists()
             assert sps("reap").stdout == "nothing was left behind\n"
+            assert not draft.exists()
         wait_until("the slices to be free", nothing_left)
 
 

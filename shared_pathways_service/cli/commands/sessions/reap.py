@@ -111,6 +111,8 @@ def _reap_journal(
     entries = journal_entries(settings)
     abandoned = [entry for entry in entries if entry.abandoned]
     left = None if dry_run else clean_up_entries(settings, abandoned)
+    if not dry_run and (directory := journal_directory(settings)).is_dir():
+        Journal(directory).drop_stale_drafts()
     still = {entry.session for entry in journal_entries(settings)}
     found = []
     for entry in abandoned:
