@@ -142,6 +142,23 @@ def test_an_executor_that_ends_once_its_proxy_gave_it_up_ends_no_placement() -> 
     machine.teardown()
 
 
+def test_a_proxy_that_claims_a_released_placement_gets_another_one() -> None:
+    machine = begun(executors=True)
+    machine.all_workers_are_back()
+    proxy = machine.ask((SMALL,))
+    ((_, released),) = proxy.view.values()
+    machine.executors_serve()
+    machine.world.cut_proxy(proxy)
+    machine.world.release(proxy)
+    machine.manager_restarts(lose_disk=True, all_return=True)  # it does not know of the release
+    machine.time_passes(seconds=35.0)
+    ((_, held),) = proxy.view.values()
+    assert held > released
+    machine.executors_serve()
+    _check_notified(machine.world, 1)
+    machine.teardown()
+
+
 def _first_executor_ends(machine: ResourceManagerMachine) -> None:
     _end_executor(machine, machine.hosting[0])
 

@@ -27,6 +27,9 @@ from shared_pathways_service.servers.worker.orphans import reap_orphans, reaping
 __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
 
 _KILL = signal.SIGKILL
+#: How many placements that were over are known, and what is said of one that is assigned again.
+_KNOWN_ENDS = 1000
+_ENDED_BEFORE = "ended before: this placement was over"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,8 @@ class ExecutorSupervisor:
         self._news: Serving | Ended | None = None
         self._report_by: float | None = None  # when the end in `_news` is due; None: it is reported
         self._last_code = 0
+        #: Placements whose executor has ended here, with its exit code; the latest ones.
+        self._over: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="executors", daemon=True)
         self._thread.start()
 
@@ -170,6 +175,10 @@ class ExecutorSupervisor:
             self._wait()
 
     def _start(self, wanted: Assignment) -> bool:
+        # (A manager that has lost its state may believe a proxy whose placement was over.)
+        if (code := self._over.get(wanted.generation)) is not None:
+            self._say(Ended(generation=wanted.generation, reason=_ENDED_BEFORE, exit_code=code))
+            return True
         tag = ExecutorTag(
             tenant=wanted.tenant,
             slice_id=self._slice_id,
@@ -236,6 +245,9 @@ class ExecutorSupervisor:
                 f"the executor was killed, but {left} did not end in {self._end_within.s:g} s"
             )
         self._last_code = code
+        self._over[running.assignment.generation] = code
+        if len(self._over) > _KNOWN_ENDS:
+            del self._over[next(iter(self._over))]
         return True
 
     def _give_up(self, reason: str) -> bool:

@@ -22,6 +22,7 @@ class Executors:
         """Ends a worker's executor, as it is assigned another one or dies itself."""
         if worker.executor:
             self._over.add(worker.executor)
+            worker.over.add(worker.executor)
         worker.executor, worker.serves, worker.ended, worker.reported = 0, False, False, False
 
     def fail(self, worker: Worker) -> None:
@@ -79,6 +80,7 @@ class Executors:
         if worker.executor != one.generation:
             self.end(worker)
             worker.executor = one.generation
+            worker.ended = one.generation in worker.over  # a placement has one executor per host
 
     def _notify(self, one: m.NotifyExecutors) -> None:
         proxy = self._world.proxies[one.tenant]

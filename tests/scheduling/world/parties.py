@@ -27,6 +27,7 @@ class Worker:
     serves: bool = False  # that executor
     ended: bool = False  # by itself
     reported: bool = False  # which of these it is, on the present stream
+    over: set[int] = dataclasses.field(default_factory=set)  # generations of those before
 
 
 @dataclasses.dataclass

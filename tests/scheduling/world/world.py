@@ -54,6 +54,7 @@ class World(Facts):
     def start_worker(self, key: str) -> None:
         worker = self.workers[key]
         self.executors.end(worker)
+        worker.over.clear()
         worker.incarnation = self.new_name()
         worker.running = True
         worker.stopped = False
@@ -197,6 +198,9 @@ class World(Facts):
             due = math.inf if due is None else max(due, self.now)
             self.now = min(end, due, beat_at)
             self._tell_what_is_owed()
+            for worker in self.workers.values():
+                if worker.ended and not worker.reported:
+                    self.report_executor(worker)
             if self.now == beat_at:
                 self._beat()
                 beat_at += BEAT_S

@@ -164,6 +164,19 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
     assert host.unfit.empty()
 
 
+def test_a_placement_that_was_over_gets_no_second_executor(make_host: Callable[..., Host]) -> None:
+    host = make_host()
+    host.supervisor.assign(assigned(1))
+    host.serving()
+    host.supervisor.assign(assigned(2))
+    host.serving()
+    host.supervisor.assign(assigned(1))
+    assert host.ended() == Ended(
+        generation=1, reason="ended before: this placement was over", exit_code=-9
+    )
+    assert len(host.stand_in.started) == 2
+
+
 @pytest.fixture(autouse=True)
 def _exact_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
     # They are in the reasons.
