@@ -259,6 +259,10 @@ class Scene:
         lower = [one for one in tenants.values() if one.request.priority < priority]
         return [one.name for one in lower if one.running or one.has_promise]
 
+    def may_preempt_unforeseen(self, tenant: str) -> bool:
+        """Whether a tenant may come to preempt others when reservations end."""
+        return bool(self.rm.reservations and self.of_lower_priority(tenant))
+
 
 #: What tenants ask for: gangs of several types are behind one another in several lines.
 _WANTS = (
@@ -390,8 +394,9 @@ def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: l
             _judge_counts(scene, entry)
         for when, refused in scene.take_refusals():
             # (It runs if slices became free at the moment of its refusal.)
-            helps = _waiting_helps(partial(play, many, when), refused.tenant)
-            assert helps is not refused.waiting_is_futile, refused.message
+            assert refused.waiting_is_futile is not None
+            then = partial(play, many, when)
+            _judge_futile(then, refused.tenant, refused.message, says_so=refused.waiting_is_futile)
     for entry in scene.rm.core.status(scene.rm.now).queue:
         _judge_wait(partial(play, len(steps), math.inf), scene, entry)
 
@@ -409,6 +414,12 @@ def _waiting_helps(play: Callable[[str], Scene], tenant: str, needs: Needs | Non
             return True
         tried.append(staying)
     return False
+
+
+def _judge_futile(play: Callable[[str], Scene], tenant: str, said: str, *, says_so: bool) -> None:
+    """That waiting helps is so; that it does not, unless others are preempted as none foresees."""
+    helps = _waiting_helps(play, tenant)
+    assert helps is not says_so or (helps and play(tenant).may_preempt_unforeseen(tenant)), said
 
 
 def _judge_counts(scene: Scene, entry: QueueEntry) -> None:
@@ -451,7 +462,7 @@ def _judge_wait(play: Callable[[str], Scene], scene: Scene, entry: QueueEntry) -
     """Whom a tenant is behind, and whether waiting helps, is so."""
     tenant = scene.tenant(entry.tenant)
     needs = needs_of(tenant)
-    assert _waiting_helps(play, tenant.name) is (needs is None), entry.reason
+    _judge_futile(play, tenant.name, entry.reason, says_so=needs is not None)
     if needs is not None:
         assert needs.words in entry.reason
         if needs.missing and not needs.outlived:
@@ -489,4 +500,5 @@ def _judge_the_least(play: Callable[[str], Scene], tenant: Tenant, needs: Needs)
     for kind, missing in needs.missing.items():
         fewer = dataclasses.replace(missing, count=missing.count - 1)
         less = Needs(missing={**needs.missing, kind: fewer})
-        assert not _waiting_helps(play, tenant.name, less), needs
+        starts = _waiting_helps(play, tenant.name, less)
+        assert not starts or play(tenant.name).may_preempt_unforeseen(tenant.name), needs

@@ -2,7 +2,8 @@
 
 Waiting helps if the ends of other tenants and of reservations would give a tenant its slices, with
 the slices as they are: no other one becomes ready, and none is uncordoned. It also helps if the
-tenant then preempts others, whose slices it gets even where they would be kept as spares.
+tenant then preempts others, whose slices it gets even where they would be kept as spares. Whom it
+can preempt once reservations have ended is not foreseen.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def needs_of(tenant: Tenant) -> Needs | None:
         return None  # it gets its victims' slices, whatever is reserved or kept as spares
     if _sum_of(wants, {pool: pool.usable for pool in wants}) < gang:
         return Needs()
-    in_service = {pool: _within_reach(tenant, pool) for pool in wants}
+    if any(pool.reserved is not None for pool in wants):
+        in_service = {pool: pool.in_service for pool in wants}
+    else:
+        in_service = {pool: _within_reach(tenant, pool) for pool in wants}
     needed = gang - _sum_of(wants, in_service)
     missing: dict[str, Missing] = {}
     for pool, wanted in wants.items():
@@ -121,13 +125,11 @@ def _ready_ones(pool: Pool, holder: Tenant) -> int:
 
 
 def _may_preempt(tenant: Tenant, holder: Tenant) -> bool:
-    return (
-        holder.running
-        and holder.request.priority < tenant.request.priority
-        and not any(
-            pool.reserved is not None and pool.reserved.shelters(holder) for pool in holder.wants
-        )
+    # (A reservation of another type may shelter it.)
+    is_sheltered = any(
+        pool.reserved is not None and pool.reserved.shelters(holder) for pool in holder.wants
     )
+    return holder.running and holder.request.priority < tenant.request.priority and not is_sheltered
 
 
 def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:
