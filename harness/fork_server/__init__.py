@@ -13,6 +13,7 @@ and signals, and finds no module imported that a new interpreter would not have.
 | `process_title` | command line and environment of a process as `/proc` shows them |
 | `shelf` | modules that are loaded, but not yet imported by the program |
 | `preloaded` | what is loaded |
+| `forking` | gives this process a fork server, for a block of code |
 | `plugin` | gives each process of pytest a fork server |
 
 `SPS_TEST_FORKS=0` starts every process anew.

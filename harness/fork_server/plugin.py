@@ -5,20 +5,17 @@ A test with `@pytest.mark.real_starts` starts its processes anew, and so do thes
 
 from __future__ import annotations
 
+import contextlib
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
 from harness.fork_server import client
+from harness.fork_server.forking import forking
 
-_REPOSITORY = Path(__file__).parents[2]
-_SERVER = "from harness.fork_server.server import main; main()"
-_SERVERS = pytest.StashKey[list[tuple[subprocess.Popen[bytes], socket.socket]]]()
+_SERVERS = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,28 +27,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
     if not runs_tests or os.environ.get("SPS_TEST_FORKS") == "0" or sys.platform != "linux":
         return
-    servers = config.stash[_SERVERS] = []
-    environment = {n: v for n, v in os.environ.items() if not n.startswith("JAX_")}
-
-    def connect() -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs, client.paused():
-            process = subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
-                env=environment,
-                cwd=_REPOSITORY,
-                pass_fds=(theirs.fileno(),),
-            )
-        servers.append((process, ours))
-        return ours
-
-    client.install(client.ForkClient(connect, environment))
+    config.stash[_SERVERS] = contextlib.ExitStack()
+    config.stash[_SERVERS].enter_context(forking())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    for process, channel in config.stash.get(_SERVERS, []):
-        channel.close()
-        process.wait()
+    if (servers := config.stash.get(_SERVERS, None)) is not None:
+        servers.close()
 
 
 @pytest.hookimpl(wrapper=True)

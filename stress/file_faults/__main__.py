@@ -1,6 +1,6 @@
 """Each file operation of clients, agents, services and training fails: full disks, bad disks.
 
-    python -m stress.file_faults [--step 1] [--role agent …] [--error ENOSPC …] [--at-once 2]
+    python -m stress.file_faults [--step 1] [--role agent …] [--error ENOSPC …] [--at-once 5]
         [--out result.json]
 
 A program runs again and again: the first time the first operation below a directory and all after
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--role", action="append", choices=ROLES)
     parser.add_argument("--error", action="append", choices=ERRORS)
-    parser.add_argument("--at-once", type=int, default=2, help="programs side by side")
+    parser.add_argument("--at-once", type=int, default=5, help="programs side by side")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     counts: dict[str, int] = {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.embedded import embedded, shut_down
 from harness.file_faults import FileFault
+from harness.fork_server.forking import forking
 from harness.own_service import own_directories
 from stress.file_faults.jobs import wrong_of_job
 from stress.file_faults.sessions import is_left, wrong_of_session
@@ -127,7 +128,7 @@ def found_with(role: str, error: str, step: int) -> list[str]:
       step: As for `faults_of`.
     """
     found = []
-    with own_directories(), tempfile.TemporaryDirectory(prefix="sps-faults-") as scratch:
+    with forking(), own_directories(), tempfile.TemporaryDirectory(prefix="sps-faults-") as scratch:
         for wrong in faults_of(ROLES[role], getattr(errno, error), Path(scratch), step=step):
             found.append(wrong)
             if wrong:
