@@ -7,6 +7,7 @@ directory, and the files are copied, the commit file last.
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
@@ -31,7 +32,11 @@ from shared_pathways_service.elastic.trees import Tree
 
 __all__ = ["Arrays", "DamagedError", "OpenedCheckpoint"]
 
+_log = logging.getLogger(__name__)
+
 _GCS: Final = "gs://"
+#: More than the files that Orbax writes beside the arrays of a checkpoint.
+_MOST_ERRORS: Final = 20
 
 
 class DamagedError(Exception):
@@ -81,10 +86,14 @@ class Arrays:
                 STATE_ITEM: ocp.args.StandardSave(state),
                 PROGRESS_ITEM: ProgressArgs(progress=progress, before_commit=before_commit),
             }
-            self._saver.save(_orbax_path(place, str(step)), args=ocp.args.Composite(**items))
-            del items, state  # training may need the memory of the copies on devices
-            fetched()
-            self._saver.wait_until_finished()
+            try:
+                self._saver.save(_orbax_path(place, str(step)), args=ocp.args.Composite(**items))
+                del items, state  # training may need the memory of the copies on devices
+                fetched()
+                self._saver.wait_until_finished()
+            except Exception:
+                _past_errors(self._saver.wait_until_finished)
+                raise
             manifest = Folder(place.url).manifest(step)
             assert manifest is not None, "it was just written"
             if place is not self._store:
@@ -111,7 +120,7 @@ class Arrays:
 
     def close(self) -> None:
         """Ends idle threads; nothing must be in progress."""
-        self._saver.close()
+        _past_errors(self._saver.close)
 
     @contextlib.contextmanager
     def _place_to_write(self) -> Iterator[Store]:
@@ -120,6 +129,20 @@ class Arrays:
             return
         with tempfile.TemporaryDirectory(prefix="sps-save-") as directory:
             yield Store(directory)
+
+
+def _past_errors(finish: Callable[[], None]) -> None:
+    """Calls this until it raises nothing: all that fails is of a save that has failed already.
+
+    (Orbax raises one error of a save, and keeps the others for the next one, and for its end.)
+    """
+    for _ in range(_MOST_ERRORS):
+        try:
+            finish()
+        except Exception as error:  # noqa: BLE001 - the first one was reported
+            _log.debug("Of a save that failed: %s", error)
+        else:
+            return
 
 
 class OpenedCheckpoint:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from orbax.checkpoint._src.metadata import checkpoint as metadata
 
 from shared_pathways_service.elastic.checkpoints import item
 from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
@@ -55,6 +56,26 @@ def a_failing_save(directory: str) -> None:
         checkpoints.save(state_of(1), progress_of(1))
         checkpoints.wait()
         assert told.steps("checkpoint.saved") == [2, 1]
+    assert_restores(directory, 2)
+
+
+@check
+def a_save_whose_metadata_cannot_be_written(directory: str) -> None:
+    told = Told()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    without_room = mock.patch.object(metadata._MetadataStoreImpl, "write", side_effect=full)
+    with Checkpoints(directory, on_event=told.append) as checkpoints:
+        with without_room:
+            checkpoints.save(state_of(1), progress_of(1))
+            checkpoints.wait()
+        # (Orbax writes several files, and would keep the other errors for the next save.)
+        checkpoints.save(state_of(2), progress_of(2))
+        checkpoints.wait()
+        with without_room:
+            checkpoints.save(state_of(3), progress_of(3))
+            checkpoints.wait()
+    assert told.steps("checkpoint.failed") == [1, 3]
+    assert told.steps("checkpoint.saved") == [2]
     assert_restores(directory, 2)
 
 
