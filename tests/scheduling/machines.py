@@ -9,6 +9,7 @@ __all__ = ["begun"]
 
 def begun(
     *,
+    spares: int = 0,
     ready: int = 0,
     small: int = 2,
     first_start: bool = True,
@@ -16,10 +17,10 @@ def begun(
     idle_s: tuple[float, float] | None = None,
     executors: bool = False,
 ) -> ResourceManagerMachine:
-    """Returns one that has begun, without spares and without aging."""
+    """Returns one that has begun, without aging."""
     machine = ResourceManagerMachine()
     machine.begin(
-        spares=0,
+        spares=spares,
         ready=ready,
         small=small,
         first_start=first_start,

@@ -22,6 +22,7 @@ from shared_pathways_service.scheduling.event_log import (
     replay,
 )
 from tests.scheduling.harness import OTHER, SMALL, Rm, events_of
+from tests.scheduling.machines import begun
 
 
 class RecordedRm(Rm):
@@ -198,3 +199,18 @@ def test_an_event_of_a_proxy_is_announced_recorded_and_replayed() -> None:
     result = replay(rm.lines)
     assert result.difference is None
     assert result.events == len(rm.lines) - 1
+
+
+def test_what_one_tenant_was_told_is_not_told_to_one_of_lower_priority() -> None:
+    machine = begun(spares=1, first_start=False)
+    machine.ask((SMALL,), queue_timeout=math.inf)
+    machine.all_workers_are_back()
+    machine.manager_restarts(all_return=False, lose_disk=False)
+    machine.ask((SMALL, SMALL), elastic=1, priority=1, queue_timeout=math.inf)
+    machine.trouble(machine.held[0], "cut")
+    machine.all_proxies_are_back()
+    refused = machine.ask((SMALL, SMALL), elastic=1).refused
+    assert refused is not None
+    # (The one before it may preempt the holder of the only slice that is ready.)
+    assert "1 more slice of tpuv6e:2x2 has to become ready" in refused.message
+    machine.teardown()  # which replays all

@@ -126,10 +126,11 @@ def _ready_ones(pool: Pool, holder: Tenant) -> int:
 
 def _may_preempt(tenant: Tenant, holder: Tenant) -> bool:
     # (A reservation of another type may shelter it.)
-    is_sheltered = any(
-        pool.reserved is not None and pool.reserved.shelters(holder) for pool in holder.wants
+    return (
+        holder.running
+        and holder.request.priority < tenant.request.priority
+        and all(pool.reserved is None for pool in holder.wants)
     )
-    return holder.running and holder.request.priority < tenant.request.priority and not is_sheltered
 
 
 def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:

@@ -16,14 +16,14 @@ class PoolText:
       details: More, to follow the number that a tenant wants; empty or begins with ``;``.
       holders: The holders of its slices.
       short: The reasons of tenants for which too few slices are free, by how many are free, how
-        many they want, and with how many they would start.
+        many they want, with how many they would start, and their priority.
       before: The first in line as last described: its state, and the words.
     """
 
     name: str
     details: str
     holders: tuple[str, ...]
-    short: dict[tuple[int, int, int], str] = dataclasses.field(default_factory=dict)
+    short: dict[tuple[int, int, int, int], str] = dataclasses.field(default_factory=dict)
     before: tuple[object, str] = (None, "")
 
     def reason(self, free: int, wanted: int) -> str:

@@ -46,7 +46,7 @@ def _reason_in(pool: Pool, tenant: Tenant) -> str:
     """Returns the reason of a tenant that wants one type, and has slices of its own by no right."""
     text, room, wanted = _text(pool), pool.grantable, len(tenant.pools)
     if room < tenant.gang:
-        key = (room, wanted, tenant.gang)
+        key = (room, wanted, tenant.gang, tenant.request.priority)
         known = text.short.get(key)
         if known is None:
             known = text.short[key] = _reason_of(tenant)
