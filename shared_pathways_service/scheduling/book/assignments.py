@@ -278,9 +278,9 @@ class Assignments(Journal):
             pool.reserved.holders_changed()
         self.changes.publish(ShelterChanged(pool, None))
         self._touch(pool)
-        for holder in pool.holders:
-            for other in holder.wants:
-                other.text = None  # (whether waiting helps depends on who may be preempted)
+        # (It may keep the holder of a slice of any type from being preempted.)
+        for other in self.pools.values():
+            other.text = None
         self.changes.slices_freed(pool)
 
     def open_pools(self, pools: Iterable[Pool]) -> None:
