@@ -94,16 +94,12 @@ def needs_of(tenant: Tenant) -> Needs | None:
             in_service[pool] += gain
             missing[pool.name] = Missing(
                 # Before any is granted, as many are ready as are kept as spares.
-                count=in_service[pool] - (pool.ready - _kept_as_spares(pool)),
+                count=in_service[pool] - (pool.ready - pool.spares_beside_marked),
                 cordoned=min(pool.barred, max(0, pool.marked - pool.spares)),
                 unready=max(0, pool.count - pool.ready - pool.marked),
             )
     outlived = _is_outlived(tenant, in_service)
     return Needs(missing=missing, outlived=outlived) if missing or outlived else None
-
-
-def _kept_as_spares(pool: Pool) -> int:
-    return max(0, pool.spares - pool.marked)
 
 
 def _within_reach(tenant: Tenant, pool: Pool) -> int:
@@ -116,7 +112,7 @@ def _within_reach(tenant: Tenant, pool: Pool) -> int:
         for *_, waiting in pool.planned.entries
         if waiting.request.priority < tenant.request.priority
     )
-    return lower + max(0, pool.ready - lower - _kept_as_spares(pool))
+    return lower + max(0, pool.ready - lower - pool.spares_beside_marked)
 
 
 def _ready_ones(pool: Pool, holder: Tenant) -> int:

@@ -354,7 +354,12 @@ class Pool:
 
         So many as long as no slice becomes ready or is lost, and none is cordoned or uncordoned.
         """
-        return max(0, self.ready - max(0, self.spares - self.marked))
+        return max(0, self.ready - self.spares_beside_marked)
+
+    @property
+    def spares_beside_marked(self) -> int:
+        """Spares that are withheld once nobody holds a slice: some stand in for marked ones."""
+        return max(0, self.spares - self.marked)
 
     @property
     def usable(self) -> int:
