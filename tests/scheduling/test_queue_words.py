@@ -342,34 +342,36 @@ def _steps(draw: st.DrawFn) -> list[Step]:
     return [*(first[:1] if line else first), *steps]
 
 
-def _asks(tenant: str, user: str, lifetime: float | None = None) -> Asks:
-    return Asks(tenant, (SMALL,), 0, 0, math.inf, lifetime, user)
+def _asks(
+    tenant: str,
+    *kinds: InstanceType,
+    user: str = "ada",
+    priority: int = 0,
+    lifetime: float | None = None,
+) -> Asks:
+    return Asks(tenant, kinds, 0, priority, math.inf, lifetime, user)
 
 
 #: The owner of a reservation has it on a cordoned slice: while he stays, others may have the rest.
 _CORDONED_OWNER: list[Step] = [
     Reserves(SMALL, 1, "bob", 0.0, 100.0),
-    _asks("t0", "bob"),
+    _asks("t0", SMALL, user="bob"),
     Marks(SMALL, 0, m.SliceCordoned),
     Marks(SMALL, 1, m.SliceCordoned),
-    _asks("t1", "ada"),
-    _asks("t2", "ada", lifetime=20.0),
+    _asks("t1", SMALL),
+    _asks("t2", SMALL, lifetime=20.0),
 ]
-
-
-def _of(tenant: str, *kinds: InstanceType, priority: int = 0) -> Asks:
-    return Asks(tenant, kinds, 0, priority, math.inf, None, "ada")
 
 
 #: The last of its slices that works is held by a tenant that t5 preempts once it has the others:
 #: t4 preempts t1 for one of them first.
 _PREEMPTS_LATER: list[Step] = [
-    _of("t0", SMALL),
-    _of("t1", SMALL),
-    _of("t2", _THIRD),
+    _asks("t0", SMALL),
+    _asks("t1", SMALL),
+    _asks("t2", _THIRD),
     Fails(_THIRD, 0),
-    _of("t4", SMALL, priority=1),
-    _of("t5", SMALL, SMALL, _THIRD, priority=3),
+    _asks("t4", SMALL, priority=1),
+    _asks("t5", SMALL, SMALL, _THIRD, priority=3),
 ]
 
 

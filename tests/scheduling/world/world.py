@@ -179,6 +179,9 @@ class World(Facts):
         for proxy in self.proxies.values():
             if proxy.owes or proxy.told != proxy.worked:
                 self.tell_of_work(proxy)
+        for worker in self.workers.values():
+            if worker.ended and not worker.reported:
+                self.report_executor(worker)
 
     def release(self, proxy: Proxy) -> None:
         proxy.released = True
@@ -198,9 +201,6 @@ class World(Facts):
             due = math.inf if due is None else max(due, self.now)
             self.now = min(end, due, beat_at)
             self._tell_what_is_owed()
-            for worker in self.workers.values():
-                if worker.ended and not worker.reported:
-                    self.report_executor(worker)
             if self.now == beat_at:
                 self._beat()
                 beat_at += BEAT_S
