@@ -111,8 +111,8 @@ class PolicyOptions:
         1_000_000,
         parse=positive_int,
         env="SPS_HISTORY_ROWS",
-        help="Keep so many decisions in the history, a tenth of them refusals; at most 10000 "
-        "without a state file.",
+        help="Keep so many decisions in the history, a tenth of them of tenants without slices; "
+        "at most 10000 without a state file.",
     )
     history_days: float = flag(
         90.0,

@@ -28,8 +28,11 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState, TenantState
 from shared_pathways_service.scheduling.book.wait_reasons import awaited_of
 from tests.scheduling.harness import OTHER, SMALL, Rm, name
+from tests.scheduling.reserved_words import ReservedOf, said_of_reservations
 
 _THIRD = InstanceType.parse("tpuv6e:1x1")
+#: The team of each user.
+_TEAMS = {"ada": "red", "bob": "red", "eve": "blue"}
 #: Simulated seconds after which every reservation and lifetime of a scene is over.
 _LONG_S = 1000.0
 
@@ -54,6 +57,7 @@ class Asks:
                 queue_timeout_s=math.inf if self.tenant == on.patient else self.queue,
                 max_lifetime_s=self.lifetime,
                 user=self.user,
+                team=_TEAMS[self.user],
                 host="laptop",
             ),
             incarnation=f"{self.tenant}/1",
@@ -95,9 +99,11 @@ class Fails:
 
 @dataclasses.dataclass(frozen=True)
 class Reserves:
+    """An operator reserves slices for a user or a team."""
+
     kind: InstanceType
     count: int
-    user: str
+    owner: str
     starts_in: float
     lasts: float
 
@@ -107,8 +113,8 @@ class Reserves:
             name=f"res-{len(on.rm.reservations)}-{now}",
             instance_type=str(self.kind),
             count=self.count,
-            user=self.user,
-            team="",
+            user=self.owner if self.owner in _TEAMS else "",
+            team="" if self.owner in _TEAMS else self.owner,
             starts=now + self.starts_in,
             ends=now + self.starts_in + self.lasts,
         )
@@ -304,6 +310,15 @@ _BEHIND_GANGS = [
     _asking(st.sampled_from([(SMALL, OTHER), (SMALL,), (_THIRD,)]), priority=(0,)),
 ]
 _KIND = st.sampled_from((SMALL, OTHER, _THIRD))
+_PAUSES = st.sampled_from([10.0, 30.0, 45.0])
+_RESERVES = st.builds(
+    Reserves,
+    _KIND,
+    st.integers(1, 2),
+    st.sampled_from(["ada", "bob", "red"]),
+    st.sampled_from([0.0, 10.0, 50.0]),
+    st.sampled_from([30.0, 100.0]),
+)
 _BEFORE = st.one_of(
     st.builds(
         Marks,
@@ -312,20 +327,15 @@ _BEFORE = st.one_of(
         st.sampled_from([m.SliceCordoned, m.SliceCordoned, m.SliceDrained, m.SliceUncordoned]),
     ),
     st.builds(Fails, _KIND, st.integers(0, 3)),
-    st.builds(
-        Reserves,
-        _KIND,
-        st.integers(1, 2),
-        st.sampled_from(["ada", "bob"]),
-        st.sampled_from([0.0, 10.0, 50.0]),
-        st.sampled_from([30.0, 100.0]),
-    ),
+    _RESERVES,
 )
 _LATER = st.one_of(
     _BEFORE,
     st.builds(Releases, st.integers(0, 7)),
     st.builds(Passes, st.sampled_from([12.0, 5.0])),
 )
+#: Steps of a scene, each with its place.
+_PLACED_LATER = st.lists(st.tuples(st.integers(3, 9), _LATER), max_size=4)
 
 
 @st.composite
@@ -335,11 +345,24 @@ def _steps(draw: st.DrawFn) -> list[Step]:
     line = draw(st.sampled_from([[], _BEHIND_GANGS]))
     asked = [draw(asks) for asks in line]
     asked += draw(st.lists(_ASKED, min_size=0 if line else 5, max_size=9 - len(line)))
-    later = draw(st.lists(st.tuples(st.integers(3, 9), _LATER), max_size=4))
+    return [*(first[:1] if line else first), *_mixed(asked, draw(_PLACED_LATER))]
+
+
+@st.composite
+def _reserved_steps(draw: st.DrawFn) -> list[Step]:
+    """Scenes with several reservations, of which some begin or end."""
+    first = draw(st.lists(_RESERVES, min_size=1, max_size=5))
+    asked = draw(st.lists(_ASKED, min_size=3, max_size=8))
+    passes = draw(st.lists(st.tuples(st.integers(0, 9), st.builds(Passes, _PAUSES)), max_size=2))
+    return [*first, *_mixed(asked, [*draw(_PLACED_LATER), *passes])]
+
+
+def _mixed(asked: Sequence[Callable[[str], Asks]], later: Sequence[tuple[int, Step]]) -> list[Step]:
+    """Returns the requests of tenants t0, t1, …, with other steps at their places among them."""
     steps: list[Step] = [asks(f"t{number}") for number, asks in enumerate(asked)]
     for place, step in later:
         steps.insert(place, step)
-    return [*(first[:1] if line else first), *steps]
+    return steps
 
 
 def _asks(
@@ -375,6 +398,17 @@ _PREEMPTS_LATER: list[Step] = [
 ]
 
 
+#: Four reservations are in force, and four are to come: of each, three are named.
+_MORE_THAN_ARE_NAMED: list[Step] = [
+    *(
+        Reserves(SMALL, 1, owner, starts_in, 30.0)
+        for starts_in in (0.0, 50.0)
+        for owner in ("bob", "red", "bob", "ada")
+    ),
+    _asks("t0", SMALL, user="eve"),
+]
+
+
 @settings(max_examples=settings().max_examples * 2 // 5)
 @example(small=3, other=2, spares=1, steps=_PREEMPTS_LATER)
 @example(small=3, other=2, spares=0, steps=_CORDONED_OWNER)
@@ -403,6 +437,23 @@ def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: l
         _judge_wait(partial(play, len(steps), math.inf), scene, entry)
 
 
+@example(small=4, other=2, spares=0, steps=_MORE_THAN_ARE_NAMED)
+@given(
+    small=st.integers(3, 4),
+    other=st.integers(2, 3),
+    spares=st.sampled_from([0, 0, 1]),
+    steps=_reserved_steps(),
+)
+def test_what_the_queue_says_of_reservations_is_so(
+    small: int, other: int, spares: int, steps: list[Step]
+) -> None:
+    scene = Scene({SMALL: small, OTHER: other, _THIRD: 2}, spares)
+    for step in steps:
+        step.act(scene)
+        for entry in scene.rm.core.status(scene.rm.now).queue:
+            _judge_counts(scene, entry)
+
+
 def _waiting_helps(play: Callable[[str], Scene], tenant: str, needs: Needs | None = None) -> bool:
     """Whether others may end in an order in which a tenant starts, once it has what it needs."""
     tried: list[list[str]] = []
@@ -427,7 +478,7 @@ def _judge_futile(play: Callable[[str], Scene], tenant: str, said: str, *, says_
 def _judge_counts(scene: Scene, entry: QueueEntry) -> None:
     """The numbers of a sentence are those of the status."""
     report, reason = scene.rm.core.status(scene.rm.now), entry.reason
-    reserved = {one.reservation.instance_type for one in report.reservations}
+    (about,) = (one for one in report.tenants if one.name == entry.tenant)
     for kind, wanted in entry.wants.items():
         slices = [one for one in report.slices if one.instance_type == kind]
         total = scene.counts[InstanceType.parse(kind)]
@@ -440,9 +491,14 @@ def _judge_counts(scene: Scene, entry: QueueEntry) -> None:
             for count in range(total + 1)
             if f"{free_slices(count, kind)} ({wanted} wanted" in reason
         ]
-        at_most = max(0, free - kept)
-        assert said, reason
-        assert said[0] <= at_most if kind in reserved else said == [at_most], reason
+        reserved = ReservedOf(report, kind, max(0, total - report.spares), scene.rm.now)
+        assert said == [reserved.room(about, max(0, free - kept))], reason
+        assert said_of_reservations(reason, kind, wanted) == reserved.words(), reason
+        assert reserved.held() == {
+            one.reservation.name: one.held
+            for one in report.reservations
+            if one.reservation.instance_type == kind and one.reservation.starts <= scene.rm.now
+        }
         out_of_use = {
             " cordoned": states[SliceState.CORDONED],
             " draining": states[SliceState.DRAINING],

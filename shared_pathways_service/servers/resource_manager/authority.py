@@ -87,7 +87,7 @@ class Authority:
         self._followers = Followers(watcher_limit)
         self._timer = CoreTimer(clock, core.next_deadline, lambda: self.handle(messages.Tick()))
         self._closed = False
-        for decision in store.history.tail(_REMEMBERED):
+        for decision in store.history.last_of_served(_REMEMBERED):
             self._followers.times.add(decision)
         self._flush()
         if not self._closed:

@@ -25,9 +25,9 @@ MAX_AGE_S = 90 * 86_400.0
 _PIECE = 250
 #: Entries of the index by time per piece of a read: 1 ms.
 _TIMES = 2000
-#: The part of the decisions that may be refusals: a program that asks in a loop must not push out
-#: who held what.
-_REFUSED_PART = 0.1
+#: The part of the decisions that may be about tenants that got no slices: a program that asks in a
+#: loop must not push out who held what.
+_UNSERVED_PART = 0.1
 #: The minimum number of outdated rows that a write removes; small, so that each write stays short.
 _PRUNED = 64
 
@@ -35,9 +35,24 @@ _PRUNED = 64
 Numbered: TypeAlias = tuple[int, Decision]
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Decision))
-#: Decisions about tenants that got nothing.
-_REFUSALS = (DecisionKind.REFUSED, DecisionKind.TURNED_AWAY)
-_IS_REFUSAL = f"kind IN ({', '.join(f'{kind.value!r}' for kind in _REFUSALS)})"
+
+
+def _listed(*kinds: DecisionKind) -> str:
+    return f"({', '.join(f'{kind.value!r}' for kind in kinds)})"
+
+
+#: Decisions about a tenant alone, not about its slices, that only one that has its gang can cause.
+_SERVED = _listed(
+    DecisionKind.RUNNING, DecisionKind.PREEMPTED, DecisionKind.IDLED, DecisionKind.ADOPTED
+)
+#: Decisions that end a tenant. One that ended while it waited has the beginning of its wait.
+_ENDS = _listed(DecisionKind.RELEASED, DecisionKind.EXPIRED, DecisionKind.FORGOTTEN)
+#: Selects decisions that a tenant can cause without ever getting slices, as it asks, waits, reports
+#: events and ends. All others about a tenant alone count, so that a new kind pushes nothing out.
+_IS_UNSERVED = (
+    f"tenant <> '' AND slice = '' AND kind NOT IN {_SERVED} "
+    f"AND (kind NOT IN {_ENDS} OR began IS NOT NULL)"
+)
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS decisions (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
@@ -46,7 +61,8 @@ _TABLES = (
         reason TEXT NOT NULL, related TEXT NOT NULL, began REAL) STRICT""",
     "CREATE INDEX IF NOT EXISTS decisions_by_time ON decisions (time)",
     "CREATE INDEX IF NOT EXISTS decisions_by_tenant ON decisions (tenant, sequence)",
-    f"CREATE INDEX IF NOT EXISTS refusals ON decisions (sequence) WHERE {_IS_REFUSAL}",
+    "DROP INDEX IF EXISTS refusals",  # of earlier releases
+    f"CREATE INDEX IF NOT EXISTS unserved ON decisions (sequence) WHERE {_IS_UNSERVED}",
 )
 # The table's columns are the number, then the fields of `Decision` in their order.
 _INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -59,11 +75,18 @@ _FROM_TIME = (
 )
 _COUNT = "SELECT count(*) FROM decisions"
 _OLDEST = "SELECT max(sequence) FROM (SELECT sequence FROM decisions ORDER BY sequence LIMIT ?)"
-_DROP_REFUSALS = (
+# (The index is named: not to use it is then an error, and does not make each write read all rows.)
+_UNSERVED = f"FROM decisions INDEXED BY unserved WHERE {_IS_UNSERVED}"
+_COUNT_UNSERVED = f"SELECT count(*) {_UNSERVED} AND sequence > ? AND sequence <= ?"
+_DROP_UNSERVED = (
     "DELETE FROM decisions WHERE sequence IN "  # noqa: S608 - all of it is written here
-    f"(SELECT sequence FROM decisions WHERE {_IS_REFUSAL} ORDER BY sequence LIMIT ?)"
+    f"(SELECT sequence {_UNSERVED} ORDER BY sequence LIMIT ?)"
 )
-_LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT ?"
+_LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT 1"
+_LAST_OF_SERVED = (
+    f"SELECT * FROM decisions WHERE NOT ({_IS_UNSERVED}) "  # noqa: S608 - as above
+    "ORDER BY sequence DESC LIMIT ?"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,10 +152,14 @@ class History:
         self.last: int = last[0] if last else begins_at - 1
         self._first = self._find_first()
         self._count: int = db.execute(_COUNT).fetchone()[0]
-        self._refusals: int = db.execute(f"{_COUNT} WHERE {_IS_REFUSAL}").fetchone()[0]
+        self._unserved = self._count_unserved(0, self.last)
 
     def __len__(self) -> int:
         return self._count
+
+    def _count_unserved(self, after: int, upto: int) -> int:
+        count: int = self._db.execute(_COUNT_UNSERVED, (after, upto)).fetchone()[0]
+        return count
 
     def _find_first(self) -> int:
         first = self._db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
@@ -147,7 +174,7 @@ class History:
     @property
     def ended(self) -> float | None:
         """The time of the last stored decision; None: there is none."""
-        row = self._db.execute(_LAST, (1,)).fetchone()
+        row = self._db.execute(_LAST).fetchone()
         return None if row is None else _numbered(row)[1].time
 
     def append(self, decisions: Sequence[Decision]) -> list[Numbered]:
@@ -158,9 +185,9 @@ class History:
         numbered = list(enumerate(decisions, start=self.last + 1))
         rows = [(n, *(getattr(one, name) for name in _COLUMNS)) for n, one in numbered]
         self._db.executemany(_INSERT, rows)
+        self._unserved += self._count_unserved(self.last, self.last + len(numbered))
         self.last += len(numbered)
         self._count += len(numbered)
-        self._refusals += sum(one.kind in _REFUSALS for one in decisions)
         if decisions:
             self._prune(decisions[-1].time, len(decisions))
         return numbered
@@ -206,9 +233,12 @@ class History:
         rows = self._db.execute(_LAST_OF_TENANT, (tenant, count))
         return [_numbered(row)[1] for row in rows][::-1]
 
-    def tail(self, count: int) -> list[Decision]:
-        """Returns the last decisions, the oldest first."""
-        rows = self._db.execute(_LAST, (count,))
+    def last_of_served(self, count: int) -> list[Decision]:
+        """Returns the last decisions, the oldest first, without those of the limited part.
+
+        The limited part are decisions that a tenant can cause without ever getting slices.
+        """
+        rows = self._db.execute(_LAST_OF_SERVED, (count,))
         return [_numbered(row)[1] for row in rows][::-1]
 
     async def _first_since(self, since: float | None) -> int:
@@ -233,10 +263,10 @@ class History:
     def _prune(self, now: float, written: int) -> None:
         """Removes some surplus or outdated decisions: more than were written, but never many."""
         some = _PRUNED + 2 * written
-        surplus = self._refusals - int(self._max_rows * _REFUSED_PART)
+        surplus = self._unserved - int(self._max_rows * _UNSERVED_PART)
         if surplus > 0:
-            dropped = self._db.execute(_DROP_REFUSALS, (min(surplus, some),)).rowcount
-            self._refusals -= dropped
+            dropped = self._db.execute(_DROP_UNSERVED, (min(surplus, some),)).rowcount
+            self._unserved -= dropped
             self._count -= dropped
         upto = 0
         if self._count > self._max_rows:
@@ -250,10 +280,8 @@ class History:
         ).fetchone()
         upto = max(upto, rows[0] or 0)
         if upto:
-            outdated = (upto,)
-            gone = f"{_COUNT} WHERE {_IS_REFUSAL} AND sequence <= ?"
-            self._refusals -= self._db.execute(gone, outdated).fetchone()[0]
-            deleted = self._db.execute("DELETE FROM decisions WHERE sequence <= ?", outdated)
+            self._unserved -= self._count_unserved(0, upto)
+            deleted = self._db.execute("DELETE FROM decisions WHERE sequence <= ?", (upto,))
             self._count -= deleted.rowcount
         self._first = self._find_first()
 

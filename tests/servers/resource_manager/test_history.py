@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
+import math
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import Persist
+from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.servers.resource_manager.history_table import (
     Filter,
     History,
     HistoryClosed,
 )
 from shared_pathways_service.servers.resource_manager.store import Store
+from tests.scheduling.harness import OTHER, SMALL, Rm
+from tests.scheduling.policies.idle_scenes import RELEASE_S, WARNING_S
 
 
 def _decision(number: int, tenant: str = "ada", kind: str = DecisionKind.PLACED) -> Decision:
@@ -62,16 +71,18 @@ def _read(
 ) -> list[int]:
     """Returns the numbers of what is read, in order."""
 
-    async def read() -> list[int]:
-        pieces = history.read(wanted or Filter(), after=after, piece=piece)
-        return [number for found in pieces_of([p async for p in pieces]) for number in found]
-
-    return asyncio.run(read())
+    return [number for number, _ in _numbered(history, wanted or Filter(), after, piece)]
 
 
-def pieces_of(pieces: list[list[tuple[int, Decision]]]) -> list[list[int]]:
+def _numbered(
+    history: History, wanted: Filter, after: int = 0, piece: int = 100
+) -> list[tuple[int, Decision]]:
+    async def read() -> list[list[tuple[int, Decision]]]:
+        return [found async for found in history.read(wanted, after=after, piece=piece)]
+
+    pieces = asyncio.run(read())
     assert all(pieces), "an empty piece"
-    return [[number for number, _ in piece] for piece in pieces]
+    return [one for found in pieces for one in found]
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -81,7 +92,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         number = store.history.last
         assert store.write(_persist(first, second)) == [(number + 1, first), (number + 2, second)]
     with contextlib.closing(Store(path, first_start=False)) as store:
-        assert store.history.tail(10) == [first, second]
+        assert store.history.last_of_served(10) == [first, second]
         assert store.history.began == first.time
         assert store.write(_persist(third)) == [(number + 3, third)]
 
@@ -171,7 +182,7 @@ def test_it_is_bounded_by_age_and_each_write_stays_short(db: sqlite3.Connection)
         history.append([later])
         left.append(db.execute("SELECT count(*) FROM decisions").fetchone()[0])
         assert left[-2] - left[-1] < 100, "a write that took long"
-    assert all(one.time >= 1000.0 for one in history.tail(10))
+    assert all(one.time >= 1000.0 for one in history.last_of_served(10))
 
 
 def test_numbers_are_never_given_twice(db: sqlite3.Connection) -> None:
@@ -225,25 +236,173 @@ def test_a_reader_during_closing_gets_an_error(db: sqlite3.Connection) -> None:
         asyncio.run(read())
 
 
-def test_refusals_push_nothing_else_out(db: sqlite3.Connection) -> None:
-    history = History(db, max_rows=100)
-    used = [_decision(n, kind=DecisionKind.PLACED) for n in range(1, 81)]
+class _Service(Rm):
+    """A service and its decisions."""
+
+    def __init__(self, slices: int | dict[InstanceType, int] = 1, **config: Any) -> None:
+        self.decided: list[Decision] = []
+        self._asked = 0
+        config |= {"idle_release_s": RELEASE_S, "idle_warning_s": WARNING_S}
+        super().__init__(slices, preemption_grace_s=0.0, **config)
+
+    def do(self, event: m.ResourceManagerEvent) -> list[m.Instruction]:
+        said = super().do(event)
+        self.decided += decisions_of(said)
+        return said
+
+    def asks(self, wants: tuple[InstanceType, ...] = (SMALL,), **request: Any) -> str:
+        """Has a new tenant ask; returns its name."""
+        self._asked += 1
+        tenant = f"tenant-{self._asked}"
+        self.ask(tenant, wants, **request)
+        return tenant
+
+    def ends(self, tenant: str) -> None:
+        """Has the proxy of a tenant end for good."""
+        self.cut(tenant)
+        self.after(self.config.tenant_ttl_s + 1.0)
+
+    def take_decisions(self) -> list[Decision]:
+        taken, self.decided = self.decided, []
+        return taken
+
+
+def _is_refused_at_once(on: _Service) -> None:
+    on.asks()
+
+
+def _waits_in_vain(on: _Service) -> None:
+    on.asks(queue=1.0)
+    on.after(2.0)
+
+
+def _stops_waiting(on: _Service) -> None:
+    on.release(on.asks(queue=math.inf))
+
+
+def _dies_as_it_waits(on: _Service) -> None:
+    on.ends(on.asks(queue=math.inf))
+
+
+def _takes_the_name_of_another(on: _Service) -> None:
+    on.ask("holder", life="2")
+
+
+def _reports_events(on: _Service) -> None:
+    tenant = on.asks(queue=math.inf)
+    event = json.dumps(MemoryNearLimit(tenant=tenant).to_dict())
+    for _ in range(10):
+        on.do(m.ProxyReported(tenant=tenant, incarnation=f"{tenant}/1", event=event))
+    on.release(tenant)
+
+
+def _is_forgotten(on: _Service) -> None:
+    before = _Service({SMALL: 1, OTHER: 1}, now=on.now)
+    before.ask("holder", (OTHER,))
+    before.take_decisions()
+    waits = before.asks((OTHER,), queue=math.inf)
+    after = _Service({SMALL: 1}, now=on.now, ready=False, restored=before.restored)
+    on.decided += before.decided + [one for one in after.decided if one.tenant == waits]
+
+
+#: What tenants can do that never get slices, with the kinds of the decisions that it leads to.
+_IN_VAIN: dict[Callable[[_Service], None], set[str]] = {
+    _is_refused_at_once: {DecisionKind.REFUSED},
+    _waits_in_vain: {DecisionKind.QUEUED, DecisionKind.REFUSED},
+    _stops_waiting: {DecisionKind.QUEUED, DecisionKind.RELEASED},
+    _dies_as_it_waits: {DecisionKind.QUEUED, DecisionKind.EXPIRED},
+    _takes_the_name_of_another: {DecisionKind.TURNED_AWAY},
+    _reports_events: {DecisionKind.QUEUED, MemoryNearLimit.kind, DecisionKind.RELEASED},
+    _is_forgotten: {DecisionKind.QUEUED, DecisionKind.FORGOTTEN},
+}
+
+
+def _of_those_that_had_slices() -> list[Decision]:
+    """Returns decisions about tenants that had slices, which they lost in every way."""
+    service = _Service()
+    for _ in range(4):
+        first = service.asks()
+        above = service.asks(priority=1, queue=math.inf)
+        service.after(1.0)
+        service.release(above)
+        service.tell(first, 1)
+        service.after(RELEASE_S - WARNING_S)
+        service.tell(first, 1, RELEASE_S - WARNING_S)
+        service.after(WARNING_S)
+        service.release(first)
+        service.ends(service.asks())
+    decided = service.take_decisions()
+    # (That one waited before it ran is a decision that one which never runs leads to as well.)
+    decided = [one for one in decided if one.tenant and one.kind != DecisionKind.QUEUED]
+    kinds = {one.kind for one in decided}
+    assert kinds == {
+        DecisionKind.RUNNING,
+        DecisionKind.PLACED,
+        DecisionKind.PREEMPTED,
+        DecisionKind.UNPLACED,
+        DecisionKind.IDLED,
+        DecisionKind.FREED,
+        DecisionKind.EXPIRED,
+        DecisionKind.RELEASED,
+    }
+    return decided
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [*((acts,) for acts in _IN_VAIN), tuple(_IN_VAIN)],
+    ids=[*(acts.__name__.strip("_") for acts in _IN_VAIN), "all_of_these"],
+)
+def test_tenants_without_slices_push_nothing_else_out(
+    db: sqlite3.Connection, loop: tuple[Callable[[_Service], None], ...]
+) -> None:
+    used = _of_those_that_had_slices()
+    full = len(used) * 10 // 8
+    history = History(db, max_rows=full)
     history.append(used)
-    for n in range(100, 5100):
-        kind = DecisionKind.TURNED_AWAY if n % 2 else DecisionKind.REFUSED
-        history.append([_decision(n, tenant="loop", kind=kind)])
-    assert [number for number in _read(history) if number <= 80] == list(range(1, 81))
-    # The last of them are there, as long as there is room for a tenth.
-    assert history.tail(10) == [
-        _decision(
-            n, tenant="loop", kind=DecisionKind.TURNED_AWAY if n % 2 else DecisionKind.REFUSED
-        )
-        for n in range(5090, 5100)
-    ]
-    assert len(history) == 90 == len(_read(history))
-    # Others still push out the oldest, refusals or not.
-    history.append([_decision(n, kind=DecisionKind.FREED) for n in range(6000, 6015)])
-    assert len(history) == 100
-    assert history.began == used[5].time
-    again = History(db, max_rows=100)
-    assert (len(again), again.last, again.began) == (100, history.last, history.began)
+    service = _Service()
+    service.ask("holder")
+    service.take_decisions()
+    written: list[Decision] = []
+    while len(written) < 5 * full:
+        for acts in loop:
+            acts(service)
+            decided = service.take_decisions()
+            assert {one.kind for one in decided} == _IN_VAIN[acts]
+            for one in decided:
+                history.append([one])
+            written += decided
+    # The last of the others are there, as long as there is room for a tenth.
+    left = [one for _, one in _numbered(history, Filter())]
+    assert left == [*used, *written[-(full // 10) :]]
+    assert len(history) == len(left)
+    assert history.last_of_served(full) == used
+    # Others still push out the oldest, of whichever kind.
+    surplus = 5
+    more = [_decision(n, kind=DecisionKind.FREED) for n in range(full - len(left) + surplus)]
+    history.append(more)
+    assert [one for _, one in _numbered(history, Filter())] == [*left[surplus:], *more]
+    again = History(db, max_rows=full)
+    assert (len(again), again.last, again.began) == (full, history.last, history.began)
+    again.append([written[-1]])
+    assert len(again) == full, "the others are counted again"
+
+
+def test_a_file_of_an_earlier_release_is_counted_and_cut_anew(db: sqlite3.Connection) -> None:
+    """Its index held refusals alone."""
+    service = _Service()
+    service.ask("holder")
+    service.take_decisions()
+    for _ in range(50):
+        _stops_waiting(service)
+    waits = service.take_decisions()
+    History(db).append(waits)
+    db.execute("DROP INDEX unserved")
+    db.execute("CREATE INDEX refusals ON decisions (sequence) WHERE kind IN ('tenant.refused')")
+    history = History(db, max_rows=200)
+    assert len(history) == len(waits) == 100
+    more = [_decision(1), _decision(2)]
+    for one in more:
+        history.append([one])
+    assert [one for _, one in _numbered(history, Filter())] == [*waits[-20:], *more]
+    assert "refusals" not in {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}

@@ -242,7 +242,7 @@ def test_a_file_of_the_second_version_is_upgraded(tmp_path: Path) -> None:
     assert dataclasses.replace(again, reservations=()) == restored
     assert again.reservations == (RESERVED,)
     with contextlib.closing(Store(str(path), first_start=False)) as store:
-        assert [one.kind for one in store.history.tail(9)] == ["tenant.running"]
+        assert [one.kind for one in store.history.last_of_served(9)] == ["tenant.running"]
 
 
 def test_a_reservation_is_read_again_until_it_is_over(tmp_path: Path) -> None:
