@@ -9,7 +9,11 @@ from typing import Final, Literal
 
 from shared_pathways_service.api.given_client import server_of_client
 from shared_pathways_service.api.request_fields import check_service_address
-from shared_pathways_service.api.validation import check_dns_label, check_optional_text
+from shared_pathways_service.api.validation import (
+    check_context,
+    check_dns_label,
+    check_optional_text,
+)
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice", "home_of", "place_options"]
@@ -76,7 +80,7 @@ class ServiceChoice:
             cluster=check_optional_text("cluster", cluster),
             project=check_optional_text("project", project),
             region=check_optional_text("region", region),
-            context=check_optional_text("context", context),
+            context=check_context(context),
             namespace=check_dns_label("namespace", namespace),
             pathways_service=check_service_address(pathways_service),
             server=server,

@@ -17,6 +17,7 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
     "check_bool",
+    "check_context",
     "check_dns_label",
     "check_duration",
     "check_int",
@@ -107,6 +108,15 @@ def check_optional_text(field: str, value: object) -> str | None:
     if isinstance(value, str) and value.isprintable() and re.fullmatch(r"\S+", value):
         return value
     raise InvalidRequestError(field, value, "a name without blanks, or None")
+
+
+def check_context(value: object) -> str | None:
+    """Returns None, or the name of a kubeconfig context, which may have blanks."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isprintable() and value.strip():
+        return value
+    raise InvalidRequestError("context", value, "the name of a kubeconfig context, or None")
 
 
 def check_text(field: str, value: str) -> str:

@@ -31,6 +31,8 @@ __all__ = ["Plugin"]
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _KIND = "ExecCredential"
 _MODES = ("Never", "IfAvailable")
+#: Version 1 has no default.
+_USUAL_MODES = {_VERSIONS[1]: "IfAvailable"}
 #: Of what a plug-in writes to standard error, more lines than these are left out between the first
 #: lines, which have the cause, and the last ones.
 _FIRST_LINES, _LAST_LINES = 30, 10
@@ -74,21 +76,23 @@ class Plugin:
 
     def __post_init__(self) -> None:
         self._check("command", bool(self.exec.get("command")), "a program")
-        self._check("apiVersion", self.exec.get("apiVersion") in _VERSIONS, " or ".join(_VERSIONS))
+        version = self.exec.get("apiVersion")
+        self._check("apiVersion", version in _VERSIONS, " or ".join(_VERSIONS))
         self._check(
             "interactiveMode",
-            (self.exec.get("interactiveMode") or _MODES[0]) in _MODES,
+            (self.exec.get("interactiveMode") or _USUAL_MODES.get(version)) in _MODES,
             f"{' or '.join(_MODES)}: a plug-in runs in the background, without a terminal",
+            hint="log in with it in a terminal; with IfAvailable it may then use this login here",
         )
         self._check("args", _are_texts(self.exec.get("args") or []), "a list of strings, in quotes")
         self._check(
             "env", _are_pairs(self.exec.get("env") or []), "a list of names and values, in quotes"
         )
 
-    def _check(self, field: str, is_valid: bool, expected: str) -> None:
+    def _check(self, field: str, is_valid: bool, expected: str, *, hint: str = "") -> None:
         if not is_valid:
             value = NOT_SHOWN if field in ("args", "env") else self.exec.get(field) or ""
-            raise InvalidRequestError(f"exec.{field} of the kubeconfig", value, expected)
+            raise InvalidRequestError(f"exec.{field} of the kubeconfig", value, expected, hint=hint)
 
     @property
     def name(self) -> str:

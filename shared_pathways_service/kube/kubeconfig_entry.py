@@ -20,7 +20,7 @@ __all__ = ["NOT_SHOWN", "Entry"]
 
 #: In a message, instead of a value that may be a secret.
 NOT_SHOWN = "(not shown)"
-_SECRET = ("token", "password")
+_SECRET = ("token", "password", "id-token", "refresh-token", "client-secret")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.auth_provider import is_oidc, provider_tokens
 from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.kubeconfig_entry import Entry
 from shared_pathways_service.kube.tls import show_certificate
@@ -52,9 +53,10 @@ def add_credentials(
         return file_token(token_file, bearer(token) if token else "")
     if token or name:  # (A password alone is not sent.)
         return static_token(bearer(token) if token else basic(name, password))
-    if has_certificate:
-        return static_token()
     described, provider = user.mapping("exec"), user.mapping("auth-provider")
+    # (A certificate is shown beside the token of OpenID Connect.)
+    if has_certificate and not is_oidc(provider):
+        return static_token()
     if described and provider:
         # (The provider may contain secrets.)
         raise InvalidRequestError(
@@ -65,14 +67,7 @@ def add_credentials(
         )
     if described:
         return _plugin_tokens(Plugin(exec=described, cluster=cluster, where=user.file.parent), tls)
-    if provider:
-        raise InvalidRequestError(
-            f"auth-provider of user {user.name}",
-            provider.get("name"),
-            "a token, a client certificate or exec, as kubectl has it (for oidc: kubelogin)",
-            hint=f"correct it in {user.file}",
-        )
-    return static_token()
+    return provider_tokens(user) if provider else static_token()
 
 
 def _add_certificate(user: Entry, tls: ssl.SSLContext) -> bool:

@@ -61,6 +61,7 @@ def test_a_request_is_plain_data() -> None:
     [
         GKE,
         {"context": "kind-test"},
+        {"context": "my cluster"},
         {"pathways_service": "head-0-0.head:29001"},
         {**GKE, "pathways_service": "10.0.0.7:29001", "gcs_bucket": "gs://bucket/a/b"},
         {"context": "c", "namespace": "team-a"},
@@ -147,6 +148,7 @@ def test_a_cluster_context_or_service_selects_kubernetes(keywords: dict[str, Any
         ("profile", ["", "a b", 5]),
         ("proxy_server_image", ["an image", 5, "image; rm"]),
         ("cluster", ["", "a b", 5]),
+        ("context", ["", " ", "a\nb", 5]),
     ],
 )
 def test_bad_values_are_refused_by_name(field: str, values: list[object]) -> None:

@@ -46,8 +46,8 @@ def plugin_that_says(directory: Path, status: dict[str, Any], **more: Any) -> di
         'echo ran >> runs\nprintf "%s" "$KUBERNETES_EXEC_INFO" > info\ncat answer.json\n'
     )
     program.chmod(0o700)
-    version = "client.authentication.k8s.io/v1"
-    return {"exec": {"apiVersion": version, "command": str(program), "args": ["x"], **more}}
+    spec = {"apiVersion": answer["apiVersion"], "interactiveMode": "Never"}
+    return {"exec": {**spec, "command": str(program), "args": ["x"], **more}}
 
 
 def runs(directory: Path) -> int:

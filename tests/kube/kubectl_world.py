@@ -23,6 +23,8 @@ EXEC_VERSION = "client.authentication.k8s.io/v1"
 
 #: Of a user of OIDC; it expires in the year 2100.
 ID_TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjQxMDI0NDQ4MDB9.c2ln"
+#: Likewise; it expired in the year 2001.
+EXPIRED_ID_TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjEwMDAwMDAwMDB9.c2ln"
 #: The name of the second context.
 SECOND = "second"
 OIDC = {"idp-issuer-url": "https://127.0.0.1:1", "client-id": "x"}
@@ -89,6 +91,8 @@ VALUES: dict[str, list[Any]] = {
         {"command": "./plugin", "args": ["half"], "interactiveMode": "Never"},
         {"command": "./plugin", "args": ["yaml"], "interactiveMode": "Never"},
         {"command": "./plugin", "args": ["fails"], "interactiveMode": "Never"},
+        {"command": "./plugin"},
+        {"command": "./plugin", "interactiveMode": "Always"},
         {"command": "./plugin", "interactiveMode": "Sometimes"},
         {"command": "./missing", "interactiveMode": "Never"},
         {"command": "here", "interactiveMode": "Never"},
@@ -99,6 +103,8 @@ VALUES: dict[str, list[Any]] = {
         None,
         {"name": "oidc", "config": OIDC},
         {"name": "oidc", "config": {**OIDC, "id-token": "{id_token}"}},
+        {"name": "oidc", "config": {**OIDC, "id-token": EXPIRED_ID_TOKEN}},
+        {"name": "oidc", "config": {**OIDC, "id-token": "no.token"}},
         {"name": "oidc", "config": {}},
         {"name": "gcp", "config": {"access-token": "x"}},
         {"name": "azure"},

@@ -55,6 +55,8 @@ def test_an_invalid_certificate_of_a_plugin(
 
 
 VERSION = "client.authentication.k8s.io/v1"
+#: What each plug-in of that version has.
+V1 = {"apiVersion": VERSION, "interactiveMode": "Never"}
 #: What gcloud's plug-in writes where nobody is logged in (google-cloud-cli 540, its prefix cut).
 NOT_LOGGED_IN = """\
 cred.go:145] print credential failed with error: Failed to retrieve access token:: failure while \
@@ -76,7 +78,7 @@ to select an already authenticated account to use.
 
 def plugin(command: str, where: Path = Path("/"), **more: Any) -> Plugin:
     hint = {"installHint": "install it from somewhere"}
-    spec = {"apiVersion": VERSION, "command": command, **hint, **more}
+    spec = {**V1, "command": command, **hint, **more}
     return Plugin(exec=spec, cluster={}, where=where)
 
 
@@ -271,12 +273,13 @@ def test_a_plugin_ends_with_its_waiter(own_directories: Path) -> None:
     [
         ({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}, "apiVersion"),
         ({"apiVersion": VERSION}, "command"),
-        ({"command": "x", "apiVersion": VERSION, "interactiveMode": "Always"}, "interactiveMode"),
-        ({"command": "x", "apiVersion": VERSION, "interactiveMode": "never"}, "interactiveMode"),
-        ({"command": "x", "apiVersion": VERSION, "args": "login"}, "args"),
-        ({"command": "x", "apiVersion": VERSION, "args": [1]}, "args"),
-        ({"command": "x", "apiVersion": VERSION, "env": [{"value": "x"}]}, "env"),
-        ({"command": "x", "apiVersion": VERSION, "env": [{"name": "A", "value": 1}]}, "env"),
+        ({"command": "x", "apiVersion": VERSION}, "interactiveMode"),
+        ({"command": "x", **V1, "interactiveMode": "Always"}, "interactiveMode"),
+        ({"command": "x", **V1, "interactiveMode": "never"}, "interactiveMode"),
+        ({"command": "x", **V1, "args": "login"}, "args"),
+        ({"command": "x", **V1, "args": [1]}, "args"),
+        ({"command": "x", **V1, "env": [{"value": "x"}]}, "env"),
+        ({"command": "x", **V1, "env": [{"name": "A", "value": 1}]}, "env"),
     ],
 )
 def test_an_unusable_plugin(exec_: dict[str, Any], field: str) -> None:

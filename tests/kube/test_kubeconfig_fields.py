@@ -222,7 +222,8 @@ def test_a_client_certificate_that_is_none(
 
 # ---- tokens, passwords, plug-ins
 
-PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./missing"}}
+V1 = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+PLUGIN = {"exec": {**V1, "command": "./missing"}}
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_a_plugin_is_told_of_the_cluster(directory: Path, authority: Authority) 
     (directory / "ca.crt").write_text(authority.certificate)
     program = directory / "plugin"
     answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
+        **V1,
         "kind": "ExecCredential",
         "status": {"token": "t"},
     }

@@ -8,9 +8,9 @@ the same path. If kubectl refuses the kubeconfig, so must we, but for `lenient` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from harness.deadlines import deadline
+from harness.layers.needed_programs import needed_program
 from harness.layers.thorough import thorough
+from shared_pathways_service import cli
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import (
@@ -44,9 +47,9 @@ def lenient(case: Case) -> bool:
     others = ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
     has_others = any(case[field] for field in others) or bool(case["login"])
     # kubectl asks for a user and a password, if there is a terminal.
-    is_anonymous = not has_others and not case["exec"]
-    # (A plug-in or provider that is not needed is not looked at.)
     plugin = case["exec"] or case["auth-provider"]
+    is_anonymous = not has_others and not plugin
+    # (A plug-in or provider that is not needed is not looked at.)
     return twice or is_anonymous or (has_others and bool(plugin)) or takes_the_second(case)
 
 
@@ -55,24 +58,19 @@ def takes_the_second(case: Case) -> bool:
     return SECOND in (case["--context"], None if case["--context"] else case["current-context"])
 
 
-def stricter(case: Case) -> bool:
-    """Whether we may refuse what kubectl takes: a provider, which our message replaces."""
-    others = ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
-    has_others = any(case[field] for field in others) or bool(case["login"]) or bool(case["exec"])
-    return bool(case["auth-provider"]) and not has_others
-
-
 def lacks_user(case: Case) -> bool:
     """Whether the context names a user that no file has: kubectl minds that with https only."""
     return bool(case["--context"] == "without a user" and case["scheme"].lower() == "http")
 
 
-def by_kubectl(kubectl: Path, world: World, case: Case) -> Outcome | str:
+def by_kubectl(
+    kubectl: Path, world: World, case: Case, stdin: int = subprocess.DEVNULL
+) -> Outcome | str:
     """Returns what kubectl sends, or why it refuses or gets no answer."""
     world.take(case["scheme"])  # what a test that failed has left
     variables = world.use(case)
     options = [*context_of(case), "--request-timeout=30s", f"--cache-dir={world.root}/cache"]
-    ended = run([str(kubectl), "version", *options], world, variables)
+    ended = run([str(kubectl), "version", *options], world, variables, stdin)
     outcome = world.take(case["scheme"])
     # (Its status also says that it cannot compare the versions, if it was built without its own.)
     got_answer = ANSWER["gitVersion"] in ended.stdout.decode()
@@ -85,14 +83,17 @@ def context_of(case: Case) -> list[str]:
 
 
 def run(
-    command: list[str], world: World, variables: Mapping[str, str]
+    command: list[str],
+    world: World,
+    variables: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a program in the directory that has no files of a kubeconfig."""
     return subprocess.run(
         command,
         cwd=world.root / "here",
         env={"HOME": str(world.root / "home"), **variables},
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         capture_output=True,
         timeout=deadline(60.0),
         check=False,
@@ -113,13 +114,7 @@ def by_us(world: World, case: Case) -> Outcome | str:
         ):
             assert [chunk async for chunk in chunks]
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUEST_METHOD"):
-            patch.delenv(name, raising=False)
-            patch.delenv(name.lower(), raising=False)
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        patch.chdir(world.root / "here")
+    with surroundings(world, variables):
         try:
             asyncio.run(send())
         except SharedPathwaysError as error:
@@ -128,12 +123,22 @@ def by_us(world: World, case: Case) -> Outcome | str:
         return world.take(case["scheme"])
 
 
+@contextlib.contextmanager
+def surroundings(world: World, variables: Mapping[str, str]) -> Iterator[None]:
+    """Gives this process what `run` gives a program."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUEST_METHOD"):
+            patch.delenv(name, raising=False)
+            patch.delenv(name.lower(), raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.chdir(world.root / "here")
+        yield
+
+
 @pytest.fixture(scope="module")
 def kubectl() -> Path:
-    found = shutil.which("kubectl")
-    if found is None:
-        pytest.skip("there is no kubectl on this machine")
-    return Path(found)
+    return needed_program("kubectl", "install it (kubernetes.io/docs/tasks/tools)")
 
 
 @pytest.fixture(scope="module")
@@ -183,13 +188,13 @@ AMONG: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def each_value() -> Iterator[dict[str, Any]]:
-    """Yields each value of each field, with each way to log in that it is about."""
+def each_value(ways: slice = slice(None)) -> Iterator[dict[str, Any]]:
+    """Yields each value of each field, with each way to log in that it is about, or some."""
     yield from LOGINS.values()
     yield from NETWORKS.values()
     for field, values in VALUES.items():
         for value in values[1:]:
-            for among in AMONG.get(field, [{}]):
+            for among in AMONG.get(field, [{}])[ways]:
                 yield {**among, field: value}
 
 
@@ -228,21 +233,23 @@ def test_the_namespace_of_a_context(
     assert access_of_context(read_kubeconfig(paths), chosen).namespace == ended.stdout.decode()
 
 
+#: The namespace in which `sps doctor` looks for a service.
+NAMESPACE = "of-the-service"
 #: Cases of `sps doctor` as a program, which takes seconds.
 DOCTOR = [
     {},
     LOGINS["certificate"],
     LOGINS["plug-in"],
     {**LOGINS["password"], **NETWORKS["SOCKS"]},
-    {**NETWORKS["variable"], "NO_PROXY": "0.0.0.0/8"},
     {"--context": SECOND, "files": "two with all names twice"},
-    {"as": "bob", "as-groups": ["a", "b c"]},
-    {"certificate-authority": "noted.crt", "certificate-authority-data": None},
-    {"certificate-authority-data": "{other_ca}"},
     {"--context": "missing"},
-    {"token": None, "auth-provider": VALUES["auth-provider"][4]},
+    {"token": None, "auth-provider": {"name": "gcp"}},
     {"proxy-url": "http://127.0.0.1:{login}", "host": "api.corp.test"},
 ]
+
+
+#: Its cases in this process, which are cheaper.
+DOCTOR_IN_PROCESS = list(each_value(slice(-1, None)))
 
 
 @pytest.mark.parametrize("changed", [*DOCTOR[:2], *thorough(*DOCTOR[2:])], ids=str)
@@ -250,24 +257,58 @@ def test_the_program_doctor(kubectl: Path, world: World, changed: dict[str, Any]
     case = {**DEFAULTS, **changed}
     expected = by_kubectl(kubectl, world, case)
     variables = world.use(case)
-    command = [sys.executable, "-m", "shared_pathways_service.cli", "doctor", "--json"]
-    command += context_of({**case, "--context": case["--context"] or "{context}"})
+    command = [sys.executable, "-m", "shared_pathways_service.cli", *words_of_doctor(case)]
     ended = run(command, world, variables)
+    judge_doctor(case, expected, ended.returncode, ended.stdout.decode(), world)
+
+
+def words_of_doctor(case: Case, *more: str) -> list[str]:
+    """Returns the arguments of `sps`; without a context, it would check the embedded service."""
+    context = context_of({**case, "--context": case["--context"] or case["current-context"]})
+    return ["doctor", "--json", f"--namespace={NAMESPACE}", *context, *more]
+
+
+def judge_doctor(
+    case: Case, expected: Outcome | str, exit_code: int, printed: str, world: World
+) -> dict[str, Any]:
+    """Compares what `sps doctor` sent with what kubectl sent; returns the first failed check."""
     got = world.take(case["scheme"])
-    assert ended.returncode != 0  # (What answers is no API server.)
-    failed = [one for one in json.loads(ended.stdout)["checks"] if one["outcome"] == "failed"]
-    if isinstance(expected, str):
-        assert not got.requests, failed
-        assert failed[0]["found"]
-        return
+    failed = [one for one in json.loads(printed)["checks"] if one["outcome"] == "failed"]
+    # (What answers is no API server.)
+    assert exit_code != 0
+    assert failed[0]["found"]
+    if isinstance(expected, str) or lacks_user(case):
+        assert not got.requests or lenient(case), failed
+        return dict(failed[0])
     assert {one[1:] for one in got.requests} == {one[1:] for one in expected.requests}, failed
     prefix = min(expected.requests)[0].removesuffix("/version")
     assert all(one[0].startswith(f"{prefix}/") for one in got.requests)
+    assert {path for path, *_ in got.requests if "/namespaces/" in path} == {
+        f"{prefix}/api/v1/namespaces/{NAMESPACE}/pods",
+        f"{prefix}/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets",
+    }
     assert (got.proxied, got.infos) == (expected.proxied, expected.infos)
+    return dict(failed[0])
 
 
-def compare(kubectl: Path, world: World, changed: Mapping[str, Any]) -> None:
-    case = {**DEFAULTS, **changed}
+def compare_doctor(world: World, case: Case, expected: Outcome | str, ours: Outcome | str) -> None:
+    """Compares what `sps doctor` does, which runs in this process, with kubectl and ours."""
+    variables = world.use(case)
+    # (Where nothing answers, it tries again until then.)
+    patience = ["--timeout=1"] if isinstance(expected, str) else []
+    with surroundings(world, variables):
+        ended = CliRunner().invoke(
+            cli._app("doctor"), words_of_doctor(case, *patience), prog_name="sps"
+        )
+    failed = judge_doctor(case, expected, ended.exit_code, ended.stdout, world)
+    if isinstance(ours, str) and "is not valid: expected" in ours:
+        said = f"{failed['found']} ({failed['fix']})" if failed["fix"] else failed["found"]
+        assert said == ours
+        assert ended.exit_code == 2
+
+
+def compare(kubectl: Path, world: World, case: Case) -> tuple[Outcome | str, Outcome | str]:
+    """Compares what reaches the server; returns it, from kubectl and from us."""
     expected = by_kubectl(kubectl, world, case)
     got = by_us(world, case)
     if isinstance(expected, str):
@@ -275,17 +316,45 @@ def compare(kubectl: Path, world: World, changed: Mapping[str, Any]) -> None:
     elif lacks_user(case):
         assert isinstance(got, str), got
         assert "expected a user of the kubeconfig" in got
-    elif stricter(case):
-        assert isinstance(got, str), got
-        assert "auth-provider" in got
-        assert "kubelogin" in got
     else:
         assert got == expected
+    return expected, got
 
 
 @pytest.mark.parametrize("changed", list(each_value()), ids=str)
 def test_each_value(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
-    compare(kubectl, world, changed)
+    case = {**DEFAULTS, **changed}
+    expected, ours = compare(kubectl, world, case)
+    if changed in DOCTOR_IN_PROCESS and (case["--context"] or case["current-context"]):
+        compare_doctor(world, case, expected, ours)
+
+
+@pytest.mark.parametrize("mode", ["Never", "IfAvailable", "Always"])
+def test_a_plugin_at_a_terminal(kubectl: Path, world: World, mode: str) -> None:
+    """kubectl gives it the terminal; we never do, so we refuse one that must have it."""
+    described = {"command": "./plugin", "interactiveMode": mode}
+    case = {**DEFAULTS, "token": None, "exec": described}
+    with contextlib.ExitStack() as stack:
+        ours, theirs = os.openpty()
+        stack.callback(os.close, ours)
+        stack.callback(os.close, theirs)
+        expected = by_kubectl(kubectl, world, case, theirs)
+    assert isinstance(expected, Outcome), expected
+    assert is_interactive(expected) == (mode != "Never")
+    got = by_us(world, case)
+    if mode == "Always":
+        assert isinstance(got, str)
+        assert "exec.interactiveMode of the kubeconfig='Always'" in got
+        assert "log in with it in a terminal" in got
+        return
+    assert isinstance(got, Outcome), got
+    assert (got.requests, is_interactive(got)) == (expected.requests, False)
+
+
+def is_interactive(outcome: Outcome) -> bool:
+    """Whether the plug-in was told that it has a terminal."""
+    (info,) = outcome.infos
+    return bool(json.loads(info)["spec"]["interactive"])
 
 
 @settings(
@@ -296,4 +365,4 @@ def test_each_value(kubectl: Path, world: World, changed: dict[str, Any]) -> Non
 @given(changed=cases())
 @pytest.mark.thorough
 def test_several_values(kubectl: Path, world: World, changed: dict[str, Any]) -> None:
-    compare(kubectl, world, changed)
+    compare(kubectl, world, {**DEFAULTS, **changed})

@@ -44,7 +44,8 @@ class Clusters:
         Its user's credentials come from a program beside it, `plugin`, where there is one.
         """
         plugin = path.with_name("plugin")
-        user = {"exec": {"apiVersion": EXEC, "command": str(plugin)}} if plugin.exists() else {}
+        spec = {"apiVersion": EXEC, "command": str(plugin), "interactiveMode": "Never"}
+        user = {"exec": spec} if plugin.exists() else {}
         document: dict[str, Any] = {
             "current-context": current,
             "users": [{"name": "me", "user": user}],

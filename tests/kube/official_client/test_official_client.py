@@ -3,57 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from kubernetes.client import ApiClient, Configuration, CoreV1Api
+from kubernetes.client import ApiClient, Configuration
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube import given_access
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.given_access import access_of
-from shared_pathways_service.kube.handed_over import HandedOver, Login
+from shared_pathways_service.kube.handed_over import Login
 from shared_pathways_service.kube.official_client import handed_over, login_of
-from tests.kube.background import Background, background
+from tests.kube.background import Background
 from tests.kube.certificates import Authority
+from tests.kube.official_client.support import (
+    NAME,
+    PODS,
+    ask_ours,
+    carried,
+    seen_of_both,
+    unasked,
+)
 from tests.kube.proxies.network_proxies import ForwardingProxy, http_proxy
-from tests.kube.recording_server import RecordingServer, Seen, recording_server
-
-NAME = "api.corp.test"
-PODS = "/api/v1/namespaces/default/pods"
-VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+from tests.kube.recording_server import RecordingServer, recording_server
 
 #: Changes a configuration, or returns a client of it.
 SetUp = Callable[[Configuration], "ApiClient | None"]
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority("corp", is_strict=True)
-
-
-@pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Iterator[Background]:
-    own_directories.mkdir(exist_ok=True)
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    with background() as made:
-        yield made
-
-
-@pytest.fixture
-def server(servers: Background, authority: Authority) -> RecordingServer:
-    certificate = authority.issue("api", address="127.0.0.1", hosts=[NAME])
-    return servers.enter(recording_server(certificate, authority.certificate))
 
 
 @pytest.fixture
@@ -66,29 +47,6 @@ def configuration(
     made.ssl_ca_cert = str(bundle)
     made.retries = False
     return made
-
-
-async def _unasked() -> Login:
-    raise AssertionError("not needed")
-
-
-def carried(given: object) -> HandedOver:
-    """Returns what arrives at the agent."""
-    return HandedOver.from_json(json.loads(json.dumps(dataclasses.asdict(handed_over(given)))))
-
-
-def ask_ours(given: object, timeout_s: float | None = None) -> None:
-    async def get() -> None:
-        async with KubeApi(access_of(carried(given), _unasked)) as api:
-            await api.get(PODS, timeout_s=timeout_s)
-
-    asyncio.run(get())
-
-
-def ask_official(given: object) -> None:
-    client = given if isinstance(given, ApiClient) else ApiClient(given)
-    CoreV1Api(client).list_namespaced_pod("default", _preload_content=False)
-    client.rest_client.pool_manager.clear()
 
 
 def _token(c: Configuration) -> None:
@@ -162,15 +120,6 @@ def test_the_same_reaches_the_server(
     server: RecordingServer, configuration: Configuration, set_up: SetUp
 ) -> None:
     assert seen_of_both(server, set_up(configuration) or configuration).headers is not None
-
-
-def seen_of_both(server: RecordingServer, given: object) -> Seen:
-    ask_official(given)
-    ask_ours(given)
-    official, ours = server.seen
-    assert ours == official
-    server.seen.clear()
-    return ours
 
 
 def test_a_client_certificate_and_its_successor(
@@ -296,7 +245,7 @@ def test_files_are_read_at_once(
     Path(configuration.ssl_ca_cert).unlink()
 
     async def get() -> None:
-        async with KubeApi(access_of(found, _unasked)) as api:
+        async with KubeApi(access_of(found, unasked)) as api:
             await api.get(PODS)
 
     asyncio.run(get())
@@ -385,7 +334,7 @@ def test_secrets_are_in_no_text(configuration: Configuration) -> None:
     configuration.proxy_headers = {"x": SECRET}
     client = ApiClient(configuration, header_name="X-Secret", header_value=SECRET)
     assert SECRET not in repr(handed_over(client))
-    assert SECRET not in repr(access_of(handed_over(client), _unasked))
+    assert SECRET not in repr(access_of(handed_over(client), unasked))
 
 
 def test_the_last_token_counts_until_it_is_refused(
