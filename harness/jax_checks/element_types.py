@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from harness.jax_checks.basics import check, fails
 from harness.jax_checks.compared import Devices, Told, compared, mesh, tell
 from harness.jax_checks.values import ML_DTYPES, NUMPY_DTYPES
 
@@ -71,6 +72,23 @@ def collectives_of_every_dtype(devices: Devices) -> Told:
     return {
         name: _of_all(devices, mapped(operation), others) for name, operation in COLLECTIVES.items()
     }
+
+
+@check
+def integers_of_two_bits_with_which_xla_computes_wrongly() -> None:
+    """What the comparisons above leave out is refused by name, and the array can be read after."""
+    spread = NamedSharding(mesh(jax.devices()), P("b"))
+    for name in _TWO_BITS:
+        row = np.array(_ROW).astype(np.dtype(name))
+        put, word = jax.device_put(row, spread), name.replace("nt", "")
+        for operation in COLLECTIVES.values():
+            mapped = jax.shard_map(operation, mesh=spread.mesh, in_specs=P("b"), out_specs=P("b"))
+            why = f"programs over several devices with {word} are not supported"
+            fails(functools.partial(jax.jit(mapped), put), "UNIMPLEMENTED", why)
+        joined = jax.jit(OPERATIONS["concatenate"])
+        why = f"concatenations of {word} are not supported"
+        fails(functools.partial(joined, row), "UNIMPLEMENTED", why)
+        np.testing.assert_array_equal(np.asarray(put), row)
 
 
 def _arrays(put: Callable[[np.ndarray], Any]) -> dict[str, Any]:

@@ -35,8 +35,12 @@ _CALL_S = 60.0
 
 
 def measure() -> dict[str, Any]:
-    """Returns the numbers of calls by what came of them, and those that ended their process."""
+    """Returns the numbers of calls by what came of them, and those that ended their process.
+
+    The calls that jaxlib did not take (arguments of wrong types) are counted by the entry, too.
+    """
     counts: collections.Counter[str] = collections.Counter()
+    not_reached: collections.Counter[str] = collections.Counter()
     fatal: list[str] = []
     first, is_done = 0, False
     with own_directories():
@@ -51,6 +55,8 @@ def measure() -> dict[str, Any]:
                     else:
                         counts[report["what"]] += 1
                         assert call is not None
+                        if report["what"] == "not reached":
+                            not_reached[call["entry"]] += 1
                         first, call = call["number"] + 1, None
                 if is_done:
                     continue
@@ -58,7 +64,11 @@ def measure() -> dict[str, Any]:
             assert call is not None, f"a child ended between two calls: {why}"
             fatal.append(f"{call['text']}: {why.splitlines()[0]}: {call['signature']}")
             first = call["number"] + 1
-    return {"calls": dict(sorted(counts.items())), "fatal": fatal}
+    return {
+        "calls": dict(sorted(counts.items())),
+        "not_reached": dict(sorted(not_reached.items())),
+        "fatal": fatal,
+    }
 
 
 class _Child:
@@ -104,6 +114,8 @@ def show(result: Mapping[str, Any]) -> None:
     """Prints the summary."""
     for what, count in result["calls"].items():
         print(f"{what:<24}{count:>6}")
+    for entry, count in result["not_reached"].items():
+        print(f"  not reached: {entry} ({count} times)")
     print(f"calls that ended their process: {len(result['fatal'])} (aim: 0)")
     for call in result["fatal"]:
         print(f"  {call}")

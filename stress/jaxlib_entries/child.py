@@ -17,7 +17,7 @@ from stress.jaxlib_entries.values import Backend, is_of_a_backend
 
 PROXY, CPU = "proxy", "cpu"
 #: Of the calls of an entry, with each mixture of backends.
-_MOST_MIXTURES = 8
+_MOST_MIXTURES = 16
 
 
 def main() -> None:
@@ -30,7 +30,11 @@ def main() -> None:
 
         cpu = jax.local_devices(backend=CPU)[0]
         backends = {PROXY: Backend(jax.devices()[0]), CPU: Backend(cpu)}
-        owners = {"TransferServer": _transfer_server(cpu.client)}
+        server = _transfer_server(cpu.client)
+        owners = {
+            "TransferServer": server,
+            "TransferConnection": server and server.connect(server.address()),
+        }
         for number, (entry, mixture, is_short) in enumerate(_calls()):
             if number >= first:
                 _call(number, entry, mixture, is_short, backends, owners)
@@ -71,7 +75,7 @@ def _call(
         else:
             arguments.append(value)
     text = f"{entry.path}({', '.join(mixture)}){' with defaults' if is_short else ''}"
-    _say(what="call", number=number, text=text, signature=entry.signature)
+    _say(what="call", number=number, entry=entry.path, text=text, signature=entry.signature)
     try:
         repr(entry.call(*arguments, **named))
     except Exception as error:  # noqa: BLE001 - whatever it is, it was raised

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,12 +35,20 @@ _TYPES = (
 #: Names of parameters of any type that take such objects.
 _NAMES = re.compile("aval|py_avals|args|arrays|xs|.*sharding|.*shardings|dst_.*")
 _TYPE = re.compile(rf"(?<![A-Za-z])({'|'.join(_TYPES)})(?![A-Za-z])")
+#: Types of shardings that belong to none, whatever the parameter's name.
+_OF_NONE = re.compile("HloSharding|OpSharding")
+#: What jaxlib writes, in one place, of a parameter that takes a list of its own only.
+_WRONGLY_WRITTEN = "Sequence[_Device]"
 _MANY = re.compile("Sequence|list|Iterable")
 
 
 def is_of_a_backend(parameter: Parameter) -> bool:
     """Whether a parameter takes an object that belongs to a backend."""
-    return bool(_TYPE.search(parameter.type) or _NAMES.fullmatch(parameter.name))
+    return bool(_TYPE.search(parameter.type)) or _is_named_for_one(parameter)
+
+
+def _is_named_for_one(parameter: Parameter) -> bool:
+    return bool(_NAMES.fullmatch(parameter.name)) and not _OF_NONE.search(parameter.type)
 
 
 class Backend:
@@ -54,13 +63,18 @@ class Backend:
         self._count = itertools.count()
         self._mesh = jax.make_mesh((1,), ("a",), devices=[device])
         self._program = jax.jit(lambda x: x + 1).lower(jnp.ones(8)).compiler_ir("stablehlo")
+        # (Only this machine's CPU has one.)
+        cpu = jax.local_devices(backend="cpu")[0]
+        self._topology = _jax.get_topology_for_devices([cpu])
 
     def argument(self, parameter: Parameter) -> Any:
         """Returns an argument: of this backend, if the parameter takes objects of one."""
         found = _TYPE.search(parameter.type)
+        if parameter.type == _WRONGLY_WRITTEN:
+            return self._of_type("DeviceList")
         if found is not None:
             value = self._of_type(found[1])
-        elif _NAMES.fullmatch(parameter.name):
+        elif _is_named_for_one(parameter):
             value = self._of_name(parameter.name)
         else:
             return self._other(parameter)
@@ -94,7 +108,9 @@ class Backend:
         array = self._array()
         if "sharding" in name:
             return array.sharding
-        return jax.ShapeDtypeStruct(array.shape, array.dtype) if "aval" in name else array
+        if "aval" not in name:
+            return array
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
 
     def _array(self) -> Any:
         """Returns a new array: the last one may be deleted."""
@@ -110,6 +126,7 @@ class Backend:
         name, kind = parameter.name, parameter.type
         named = {
             "computation": self._computation(kind),
+            "dlpack": np.arange(8.0, dtype=np.float32).__dlpack__(),
             "dtype": np.dtype("float32"),
             "shard_shape": (8,),
             "address": 1 << 20 if "int" in kind else "127.0.0.1:0",
@@ -121,16 +138,36 @@ class Backend:
             return named[name]
         if kind == "object":
             return self._array()
-        if "HloSharding" in kind:
-            return self._hlo_sharding()
-        if "PjRtLayout" in kind:
-            return self._array()._pjrt_layout  # noqa: SLF001 - as JAX does
+        if kind.endswith("Sequence[object]"):
+            return [self._array().sharding]
+        for text, make in self._makers().items():
+            if re.search(rf"\b{text}\b", kind):
+                return make()
         if (own := self._of_jaxlib(kind)) is not None:
-            return own
+            return [own] if _MANY.search(kind) else own
         for text, value in _PLAIN.items():
             if re.search(rf"\b{text}\b", kind):
                 return value
         return None
+
+    def _makers(self) -> dict[str, Callable[[], Any]]:
+        """Returns what makes an object of a class, by the end of the class's name."""
+        array, programs = self._array(), _jax.ifrt_programs
+        as_text, to_xla = str(self._program), _jax.mlir.mlir_module_to_xla_computation
+        aval = jax.core.ShapedArray(array.shape, array.dtype)
+        return {
+            "HloSharding": self._hlo_sharding,
+            "PjRtLayout": lambda: array._pjrt_layout,  # noqa: SLF001 - as JAX does
+            "HloModule": lambda: to_xla(as_text).as_hlo_module(),
+            "Program": lambda: programs.make_hlo_program(as_text),
+            "ifrt_programs.CompileOptions": lambda: programs.make_xla_compile_options(
+                _jax.CompileOptions(), self._of_type("DeviceList"), []
+            ),
+            "DeviceTopology": lambda: self._topology,
+            "ResultHandler": lambda: _jax.array_result_handler(
+                aval, array.sharding, committed=True
+            ),
+        }
 
     def _hlo_sharding(self) -> Any:
         named: Any = jax.NamedSharding(self._mesh, jax.P("a"))
@@ -156,14 +193,17 @@ class Backend:
         return None
 
 
+#: The first that a type has is taken.
 _PLAIN: dict[str, Any] = {
-    "Callable": lambda *_, **__: None,
+    r"Sequence\[slice": [slice(None)],
     "dict": {},
     "Mapping": {},
     "Sequence": [],
     "list": [],
     "tuple": (),
     "Iterable": [],
+    "slice": slice(None),
+    "Callable": lambda *_, **__: None,
     "bool": False,
     "int": 1,
     "float": 1.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,29 @@ except RuntimeError as error:
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 143, err
+        assert nothing_left()
+
+
+def test_programs_that_replace_themselves(tmp_path: Path) -> None:
+    script, program = tmp_path / "train.sh", tmp_path / "train.py"
+    script.write_text('#!/bin/sh\nexec "$@"\n')
+    script.chmod(0o755)
+    # As programs do that restart themselves, with their slices in use.
+    program.write_text(
+        "import os, sys, jax, jax.numpy as jnp\n"
+        "print(os.getpid(), jax.default_backend(), jnp.arange(4.0).sum(), flush=True)\n"
+        "if sys.argv[1:] != ['again']:\n"
+        "    os.execv(sys.executable, [sys.executable, __file__, 'again'])\n"
+        "sys.exit(7)\n"
+    )
+    with embedded(1):
+        words = ("--slices=tpuv6e:2x2=1", "--", str(script), sys.executable, str(program))
+        code, out, err = run(*words)
+        assert code == 7, err
+        first, again = out.splitlines()
+        assert first == again
+        assert first.endswith(" proxy 6.0")
+        assert "slices:" not in err
         assert nothing_left()
 
 

@@ -275,6 +275,29 @@ assert now["factories"] == had["factories"] and now["register"] == had["register
     )
 
 
+def test_arrays_and_programs_outlive_cleared_backends(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax, jax.numpy as jnp
+from jax.extend import backend
+
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
+double = jax.jit(lambda x: x * 2)
+before = double(jnp.arange(4.0))
+devices = jax.devices()
+backend.clear_backends()
+assert jax.devices() == devices and jax.default_backend() == "proxy"
+assert before.tolist() == [0, 2, 4, 6]
+assert double(before).tolist() == (before + before).tolist() == [0, 4, 8, 12]
+assert double(jnp.ones(2)).devices() == before.devices()
+attachment.detach()
+assert jax.default_backend() == "cpu"
+""",
+        proxies[0].address,
+    )
+
+
 def test_a_forked_child_cannot_end_its_parents_connection(proxies: Proxies) -> None:
     run_program(
         PRELUDE

@@ -62,6 +62,26 @@ for client, call in (
         assert "local_devices" in str(error) or "of another client" in str(error), error
     else:
         raise AssertionError("the call returned")
+server = transfer.start_transfer_server(here.client, "127.0.0.1:0", ["127.0.0.1:0"])
+connection = server.connect(server.address())
+array = jax.device_put(np.arange(8.0, dtype=np.float32), here)
+one, other = (
+    jax.ShapeDtypeStruct((8,), np.float32, sharding=jax.sharding.SingleDeviceSharding(device))
+    for device in (here, there)
+)
+for call, words in (
+    (lambda: connection.pull(1, [one, other]), "of another client"),
+    (lambda: connection.pull(1, [other, one]), "of another client"),
+    (lambda: connection._pull_into_flat(1, [jax.device_put(array, there)], [slice(8)]), "needs"),
+):
+    try:
+        call()
+    except jax.errors.JaxRuntimeError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("the call returned")
+server.await_pull(1, [array])
+assert connection.pull(1, [one])[0].tolist() == array.tolist()
 here.client.get_default_layout(np.dtype("int8"), (8,), here)
 there.client.get_default_layout(np.dtype("int8"), (8,), there)
 """

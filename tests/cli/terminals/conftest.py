@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminals.shells import DIALECTS, Shell, exceptions_of, make_programs, shell
+from tests.cli.terminals.shells import (
+    DIALECTS,
+    Shell,
+    exceptions_of,
+    make_programs,
+    needed_by,
+    require,
+    shell,
+)
 
 
 @pytest.fixture(params=["alone", "under"])
@@ -45,5 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def any_shell(request: pytest.FixtureRequest, programs: Path, tmp_path: Path) -> Iterator[Shell]:
     """Each interactive shell that is tested, in a terminal, in an empty directory."""
+    if name := needed_by(request.function):
+        require(name)
     with shell(request.param, programs, tmp_path) as started:
         yield started

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-import pytest
 
 import shared_pathways_service
 from harness.deadlines import wait_until
+from harness.layers.needed_programs import needed_program
 from harness.processes import REPOSITORY
 from harness.terminals import Screen, screen
 
@@ -30,7 +29,9 @@ __all__ = [
     "Shell",
     "exceptions_of",
     "make_programs",
+    "needed_by",
     "needs",
+    "require",
     "shell",
     "without",
 ]
@@ -134,6 +135,7 @@ DIALECTS = {
     ),
 }
 _EXCEPTIONS = "shells_without_it"
+_NEEDED = "program_that_it_needs"
 
 _PROGRAMS = {
     # What `sps run` does, without slices. (The packages themselves import most of the others.)
@@ -247,9 +249,25 @@ def make_programs(directory: Path) -> Path:
     return directory
 
 
-def needs(name: str) -> pytest.MarkDecorator:
-    """Marks a test of a program that not every machine has."""
-    return pytest.mark.skipif(shutil.which(name) is None, reason=f"{name} is not installed")
+def needs(name: str) -> Callable[[_T], _T]:
+    """Marks a test of `any_shell` that runs a program which not every machine has."""
+
+    def mark(test: _T) -> _T:
+        setattr(test, _NEEDED, name)
+        return test
+
+    return mark
+
+
+def needed_by(test: object) -> str:
+    """Returns the program that `needs` says of a test; empty: none."""
+    found: str = getattr(test, _NEEDED, "")
+    return found
+
+
+def require(name: str) -> None:
+    """Skips a test if a program is missing; fails it in CI, where scripts/shells installs it."""
+    needed_program(name, f"install it, e.g. apt-get install {name}")
 
 
 def without(**reasons: str) -> Callable[[_T], _T]:
@@ -371,11 +389,7 @@ def _name_of(words: Sequence[str]) -> str:
 @contextlib.contextmanager
 def shell(name: str, programs: Path, directory: Path) -> Iterator[Shell]:
     """Runs an interactive shell in a terminal."""
-    if shutil.which(name) is None:
-        missing = f"no {name}: install it, e.g. apt-get install {name}"
-        # (There scripts/shells has installed it.)
-        assert os.environ.get("CI") != "true", missing
-        pytest.skip(missing)
+    require(name)
     own = directory / ".shell"
     # (Else fish would begin to make completions from manual pages.)
     (own / "fish" / "generated_completions").mkdir(parents=True)

@@ -6,13 +6,13 @@ python -m tests.cli.terminals.table
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.cli.terminals import test_input, test_job_control, test_signals, test_surroundings
 from tests.cli.terminals.shells import DIALECTS, exceptions_of
 
-__all__ = ["PAGE", "text", "with_table"]
+__all__ = ["PAGE", "shell_tests", "text", "with_table"]
 
 PAGE = Path(__file__).parents[3] / "docs" / "programs.md"
 _BEGIN = "<!-- written by python -m tests.cli.terminals.table -->\n"
@@ -20,18 +20,20 @@ _END = "<!-- end of the shells -->\n"
 _MODULES = (test_input, test_job_control, test_signals, test_surroundings)
 
 
-def _cases() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yields each case, and why it is not tested in some shells."""
+def shell_tests() -> Iterator[Callable[..., object]]:
+    """Yields each test that is run in all shells."""
     for module in _MODULES:
         for name, test in vars(module).items():
-            if (
-                not name.startswith("test_")
-                or "any_shell" not in inspect.signature(test).parameters
-            ):
-                continue
-            words = name.removeprefix("test_").replace("_", " ")
-            alone = "run" in inspect.signature(test).parameters
-            yield words if alone else f"{words} (with `sps run` only)", exceptions_of(test)
+            if name.startswith("test_") and "any_shell" in inspect.signature(test).parameters:
+                yield test
+
+
+def _cases() -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yields each case, and why it is not tested in some shells."""
+    for test in shell_tests():
+        words = test.__name__.removeprefix("test_").replace("_", " ")
+        alone = "run" in inspect.signature(test).parameters
+        yield words if alone else f"{words} (with `sps run` only)", exceptions_of(test)
 
 
 def text() -> str:

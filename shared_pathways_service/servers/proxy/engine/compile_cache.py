@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from shared_pathways_service.runtime.file_failures import named
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.settings import private_directory
 
@@ -208,11 +209,14 @@ class CompileCache:
         draft = self._directory / f"{_DRAFT}{name}"
         fd = os.open(draft, _NEW, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # (A home on a network may have no locks.)
+            with named(self._directory):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Under its name only now, so that it is never found unlocked.
             return fd, draft.rename(self._directory / f"{_LOADING}{name}")
         except OSError:
             os.close(fd)
+            draft.unlink(missing_ok=True)
             raise
 
     def _record_loading(self, key: str) -> None:
