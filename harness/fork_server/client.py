@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.fork_server.contained import within
 from harness.fork_server.requests import (
     Start,
     as_text,
@@ -60,6 +61,9 @@ class ForkClient:
         self, arguments: Sequence[str], environment: Mapping[str, str], wanted: Mapping[str, Any]
     ) -> int | None:
         """Returns the id of a process; None: it is to be started otherwise."""
+        inner = within(arguments)
+        if inner is not None:
+            arguments = inner
         if self.is_paused or program_of(arguments, environment) is None:
             return None
         if not is_plain(environment, self._ours):
@@ -71,6 +75,7 @@ class ForkClient:
             return None
         start = Start(
             arguments=list(arguments),
+            contained=inner is not None,
             environment=[f"{name}={value}" for name, value in environment.items()],
             directory=wanted["directory"],
             descriptors=list(descriptors),
@@ -169,7 +174,7 @@ def _forked(*given: Any) -> int:
     words = [as_text(word) for word in arguments]
     if (
         not (close_fds and restores_signals and preexec is None)
-        or as_text(programs[0]) != words[0]
+        or (as_text(programs[0]) != words[0] and within(words) is None)
         or any(one not in (None, -1) for one in (gid, gids, uid))
         or group > 0
     ):

@@ -54,6 +54,9 @@ _NAMES = (
     f"{_SERVERS}.xla.host_machine",
 )
 _JAX_CONFIG = "jax._src.config"
+#: It has a context with the system's authorities, which these variables name.
+_WITH_AUTHORITIES = "aiohttp.connector"
+_AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def load(visible: Collection[str]) -> Shelf:
@@ -75,6 +78,11 @@ def load(visible: Collection[str]) -> Shelf:
                 os.environ.setdefault(name, value)
         if _JAX_CONFIG in names:
             _configure_jax()
+        if _WITH_AUTHORITIES in names and any(
+            os.environ.get(name) != before.get(name) for name in _AUTHORITIES
+        ):
+            connector = sys.modules[_WITH_AUTHORITIES]
+            vars(connector)["_SSL_CONTEXT_VERIFIED"] = connector._make_ssl_context(True)
         if "numpy.random" in names:
             sys.modules["numpy.random"].seed()
         if "tempfile" in names:

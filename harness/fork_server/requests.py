@@ -16,11 +16,13 @@ __all__ = [
     "SET_BY_JAX",
     "SET_BY_SPS",
     "SITE",
+    "USUAL_LOCALE",
     "Start",
     "added_paths",
     "as_text",
     "blocked_now",
     "environment_of",
+    "has_locale",
     "ignored_now",
     "is_plain",
     "limits_now",
@@ -31,11 +33,21 @@ _REPOSITORY = str(Path(__file__).parents[2])
 #: Options of Python that a forked process can have, besides `-W`.
 _FAULTHANDLER = ("-X", "faulthandler")
 _FLAGS = ("-P", "-u")
-_UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
+_UNDERSTOOD = frozenset(
+    {
+        *("PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"),
+        *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
+        # gRPC reads it with the first connection by TLS that is given no certificates.
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    }
+)
+#: The first of these that is set is the locale of texts. Without one, Python takes and sets this.
+_LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
+USUAL_LOCALE = {"LC_CTYPE": "C.UTF-8"}
 #: Variables that are read before the first line of a program: they must be the fork server's.
 _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
-    *("GRPC_", "TF_CPP_", "SSL_CERT_"),
+    *("GRPC_", "TF_CPP_"),
 )
 #: What an interpreter imports before the program, if there is such a module.
 SITE = "sitecustomize"
@@ -74,6 +86,7 @@ class Start:
 
     Attributes:
       arguments: All of them, with the interpreter.
+      contained: Whether it is a container's process 1.
       environment: Its ``NAME=value``.
       descriptors: Its open file descriptors.
       group: Its process group, if it gets no session of its own; 0: one of its own.
@@ -83,6 +96,7 @@ class Start:
     """
 
     arguments: list[str]
+    contained: bool
     environment: list[str]
     directory: str
     descriptors: list[int]
@@ -200,9 +214,22 @@ def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     if any(path != _REPOSITORY and not _adds_only(path) for path in added_paths(environment)):
         return False
     usual = {**SET_BY_JAX, **SET_BY_SPS}
-    environment, ours = {**usual, **environment}, {**usual, **ours}
+    environment, ours = ({**usual, **_with_locale(one)} for one in (environment, ours))
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)
+
+
+def has_locale(environment: Mapping[str, str]) -> bool:
+    """Whether variables name the locale of texts."""
+    return any(environment.get(name) for name in _LOCALES)
+
+
+def _with_locale(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns variables without the usual locale of texts, by whatever name."""
+    named = [environment[name] for name in _LOCALES if environment.get(name)]
+    if named[:1] not in ([], [*USUAL_LOCALE.values()]):
+        return environment
+    return {name: value for name, value in environment.items() if name not in _LOCALES}
 
 
 def blocked_now() -> list[int]:

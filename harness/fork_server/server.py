@@ -14,7 +14,7 @@ import socket
 import sys
 import warnings
 
-from harness.fork_server import preloaded, startup
+from harness.fork_server import contained, preloaded, startup
 from harness.fork_server.client import receive, send
 from harness.fork_server.requests import Start
 
@@ -44,8 +44,11 @@ def run_requests(channel: socket.socket, environment: dict[str, str]) -> None:
       environment: The one that modules were loaded with.
     """
     start, descriptors = serve(channel)
+    if start.contained:
+        contained.enter()
     program = startup.become(start, descriptors)
-    if startup.starts_processes(program):
+    # (In a container, the fork server would be one more process.)
+    if not start.contained and startup.starts_processes(program):
         ours, theirs = socket.socketpair()
         if os.fork() == 0:
             ours.close()

@@ -27,10 +27,12 @@ from harness.fork_server import client
 from harness.fork_server.process_title import show_as
 from harness.fork_server.requests import (
     SITE,
+    USUAL_LOCALE,
     Program,
     Start,
     added_paths,
     environment_of,
+    has_locale,
     program_of,
 )
 
@@ -50,6 +52,7 @@ _STARTERS = frozenset(
         "shared_pathways_service.agent",
         "shared_pathways_service.cli",
         "shared_pathways_service.servers.supervisor",
+        "shared_pathways_service.testing.testbed",
     }
 )
 _TITLE = [b"fork-server-of-a-test"]
@@ -86,7 +89,11 @@ def become(start: Start, descriptors: Sequence[int]) -> Program:
     environment = environment_of(start.environment)
     os.environ.clear()
     os.environ.update(environment)
+    if not has_locale(environment):
+        os.environ.update(USUAL_LOCALE)
     time.tzset()
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX") or None
     show_as(
         [os.fsencode(word) for word in start.arguments],
         [os.fsencode(pair) for pair in start.environment],

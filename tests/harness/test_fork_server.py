@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -19,11 +20,21 @@ import pytest
 
 from harness.deadlines import deadline
 from harness.fork_server import client
+from harness.fork_server.contained import PREFIX
+from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.node_agent.container import (
+    Container,
+    LogFile,
+    find_isolation,
+)
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.environ.get("SPS_TEST_FORKS") == "0", reason="without forks"
 )
 
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root has containers without a namespace of users"
+)
 #: Prints what a process can see of its start.
 REPORT = """
 import json, os, resource, signal, sys, warnings
@@ -405,3 +416,109 @@ def test_other_ways_to_start_python_are_not_forked(monkeypatch: pytest.MonkeyPat
     with contextlib.suppress(FileNotFoundError):
         subprocess.run([executable, "-c", code], cwd="/does-not-exist", check=False)
         raise AssertionError("it ran in a directory that does not exist")
+
+
+@pytest.mark.usefixtures("is_forked")
+@pytest.mark.parametrize("names_file", [False, True])
+def test_aiohttp_has_the_authorities_of_the_environment(names_file: bool, tmp_path: Path) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("SSL_CERT_")}
+    if names_file:
+        environment |= {"SSL_CERT_FILE": str(authorities), "SSL_CERT_DIR": str(tmp_path)}
+    source = """
+import json
+import aiohttp.connector
+context = aiohttp.connector._SSL_CONTEXT_VERIFIED
+print(json.dumps(context.cert_store_stats()))
+"""
+    forked, real = both(functools.partial(reported, ["-c", source], env=environment))
+    assert forked == real
+    assert names_file is (forked["x509"] == 0)
+
+
+class Contained:
+    """Containers of the testbed, in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.isolation = find_isolation()
+
+    async def start(self, source: str, **env: str) -> Container:
+        return await Container.start(
+            [sys.executable, "-P", "-c", source, "a"],
+            env={"PATH": os.environ["PATH"], **env},
+            directory=self._directory,
+            log=LogFile(self._directory / "log"),
+            isolation=self.isolation,
+        )
+
+    def run(self, source: str, **env: str) -> tuple[int, list[str]]:
+        """Runs a program; returns its exit code, and its lines without their times."""
+
+        async def run() -> int:
+            return await (await self.start(source, **env)).wait()
+
+        code = asyncio.run(run())
+        lines = (self._directory / "log").read_text().splitlines()
+        return code, [line.partition(" ")[2] for line in lines]
+
+
+@pytest.fixture
+def contained(tmp_path: Path) -> Contained:
+    found = Contained(tmp_path)
+    assert (*TIED_TO_PARENT, *found.isolation.prefix) == PREFIX
+    return found
+
+
+_IN_CONTAINER = """
+import os, re
+status = open("/proc/self/status").read()
+pids = [name for name in os.listdir("/proc") if name.isdigit()]
+mounts = {line.split()[2]: line.split()[5] for line in open("/proc/mounts") if " /proc " in line}
+shared = [line for line in open("/proc/self/mountinfo") if "shared:" in line]
+print(os.getpid(), os.getppid(), os.getsid(0), os.getpgrp(), len(pids), shared)
+print(re.findall("Sig(?:Blk|Ign):.*", status), sorted(os.environ), os.getcwd())
+print(open("/proc/self/cmdline").read(), open("/proc/self/mounts").read().splitlines()[-1])
+"""
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+def test_a_container_sees_the_same(contained: Contained) -> None:
+    source = REPORT.replace('"parent": os.getppid()', '"parent": os.getppid(), "pid": os.getpid()')
+    for program in (_IN_CONTAINER, source):
+        forked, real = both(functools.partial(contained.run, program, OWN="ä"))
+        assert forked == real
+        assert forked[0] == 0
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise SystemExit(7)",
+        "import os, signal; os.kill(1, signal.SIGKILL)",
+        "import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(1, signal.SIGTERM)",
+        "import os, sys; sys.stderr.write('no end of line'); os.abort()",
+        "import os, sys\nif os.fork() == 0:\n    os.execvp('sleep', ['sleep', '1000'])",
+    ],
+)
+def test_a_container_ends_the_same(contained: Contained, source: str) -> None:
+    forked, real = both(functools.partial(contained.run, source))
+    assert forked == real
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+def test_a_container_that_is_killed_ends_the_same(contained: Contained) -> None:
+    async def run() -> int:
+        container = await contained.start("import time; time.sleep(1000)")
+        await container.wait_for_process_1()
+        container.kill()
+        return await container.wait()
+
+    forked, real = both(lambda: asyncio.run(run()))
+    assert forked == real
+    assert forked == 128 + signal.SIGKILL
