@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import shut_down
 from harness.processes import DEADLINE_S
 from harness.programs import python, sps, sps_failing
@@ -18,6 +20,7 @@ from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.lookups import logouts
 from shared_pathways_service.cli.lookups.logouts import logout_note
 from shared_pathways_service.cli.user_unit import UNIT, unit_text
+from tests.cli.user_manager import is_possible, user_manager
 
 
 def test_options_and_settings_are_escaped_as_systemd_reads_them() -> None:
@@ -65,6 +68,36 @@ def test_the_unit_is_written_and_not_run(config: Path) -> None:
             env={**os.environ, "XDG_RUNTIME_DIR": str(config)},
         )
         assert path.name not in checked.stderr, checked
+
+
+@pytest.mark.skipif(
+    not is_possible() and os.environ.get("CI") != "true", reason="without systemd, or not as root"
+)
+def test_a_users_systemd_runs_it(tmp_path: Path) -> None:
+    with user_manager(tmp_path) as manager:
+        command = [sys.executable, "-m", "shared_pathways_service.cli"]
+        manager.run(*command, "serve", "--slices=tpuv6e:2x2=1", "--spares=0", "--install")
+        assert (tmp_path / ".config" / "systemd" / "user" / UNIT).exists()
+        manager.run("systemctl", "--user", "daemon-reload")
+        manager.run("systemctl", "--user", "enable", "--now", UNIT)
+        ready = [*command, "status", f"--wait={DEADLINE_S:.0f}", "--json"]
+        [one] = json.loads(manager.run(*ready))["slices"]
+        assert one["instance_type"] == "tpuv6e:2x2"
+
+        # One that is killed is started again, and no process of the first is left.
+        first = manager.value(UNIT, "MainPID")
+        manager.run("systemctl", "--user", "kill", "--kill-who=main", "--signal=KILL", UNIT)
+        wait_until("the next start", lambda: manager.value(UNIT, "NRestarts") == "1")
+        manager.run(*ready)
+        assert manager.value(UNIT, "MainPID") not in ("0", first)
+        started = manager.run("ps", "-eo", "args=").count("shared_pathways_service.servers.worker")
+        assert started == 1
+
+        manager.run("systemctl", "--user", "disable", "--now", UNIT)
+        assert manager.value(UNIT, "ActiveState") == "inactive"
+        assert manager.value(UNIT, "Result") == "success"
+        assert "shared_pathways_service" not in manager.run("ps", "-eo", "args=")
+        assert not manager.run("systemctl", "--user", "--failed", "--plain", "--no-legend")
 
 
 def test_wrong_options_are_refused_before_anything_is_written(config: Path) -> None:
