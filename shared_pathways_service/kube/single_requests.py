@@ -31,6 +31,7 @@ from shared_pathways_service.kube.proxied_connections import (
     new_connector,
     proxy_options,
 )
+from shared_pathways_service.kube.retry_rules import Failure, is_final
 from shared_pathways_service.kube.tls import hint_for
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
@@ -61,7 +62,7 @@ class Transport:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
         self._proxy: NetworkProxy | None = None
-        self._broke_at = self._ready_at = self._ready_until = float("-inf")
+        self._broke_at = self._back_at = self._ready_at = self._ready_until = float("-inf")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
@@ -149,6 +150,8 @@ class Transport:
                 allow_redirects=False,
                 **self._way(),
             )
+            if self._back_at < self._broke_at:
+                self._back_at = time.monotonic()
             if response.status < 300:
                 self._compare_clocks(response)
                 return response
@@ -181,7 +184,7 @@ class Transport:
         """
         now = time.monotonic()
         if isinstance(error, AccessDenied):
-            is_such = error.verb != CONNECT_VERB or now - self._broke_at < timeouts.API_SETTLING.s
+            is_such = error.verb != CONNECT_VERB or self._has_been_away()
         else:
             is_such = isinstance(error, ApiError) and error.status == 404 and not error.reason
         if not is_such:
@@ -196,7 +199,8 @@ class Transport:
     async def _is_ready(self) -> bool:
         """Asks the server for its readiness; a server that refuses to answer counts as ready.
 
-        Except for a while after it was away: it needs its rules to permit the question.
+        Except for a while after it was away: it needs its rules to permit the question, and to know
+        that the question goes before others.
         """
         try:
             async with self.answer(
@@ -207,11 +211,19 @@ class Transport:
             ):
                 return True
         except ApiError as error:
-            return error.status < 500
+            return is_final(Failure(status=error.status))
         except ApiUnreachable:
             return False
         except AccessDenied:
-            return time.monotonic() - self._broke_at >= timeouts.API_SETTLING.s
+            return not self._has_been_away()
+
+    def _has_been_away(self) -> bool:
+        """Whether the server was away until a while ago.
+
+        From its first answer on, which may come a minute after the first connection if it is busy.
+        """
+        last = max(self._broke_at, self._back_at)
+        return time.monotonic() - last < timeouts.API_SETTLING.s
 
     @contextlib.contextmanager
     def _translated(self, target: Target) -> Iterator[None]:

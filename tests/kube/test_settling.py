@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+import types
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 
 from shared_pathways_service.errors import AccessDenied
-from shared_pathways_service.kube import paths
+from shared_pathways_service.kube import paths, single_requests
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.kube.watch import watch
+from shared_pathways_service.patience import timeouts
 
 SECRETS = paths.collection("secrets", "n")
 DENIED = {
@@ -27,12 +30,22 @@ DENIED = {
 class Starting:
     """Says it is not ready a few times, and then that it is; refuses until shortly after that.
 
+    Args:
+      unready: How often it is asked before it is ready.
+      refusals: How many requests it refuses.
+      tells: Whether this user may ask.
+      away: How many requests break before all that.
+      says: The status with which it says that it is not ready.
+
     Attributes:
       asked: The paths of all requests, in order.
     """
 
-    def __init__(self, *, unready: int, refusals: int, tells: bool = True, away: int = 0) -> None:
+    def __init__(
+        self, *, unready: int, refusals: int, tells: bool = True, away: int = 0, says: int = 500
+    ) -> None:
         self._unready, self._refusals, self._tells, self._away = unready, refusals, tells, away
+        self._says = says
         self.asked: list[str] = []
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -44,7 +57,7 @@ class Starting:
             return web.Response()
         if request.path == "/readyz":
             self._unready -= 1
-            ready = 200 if self._unready < 0 else 500
+            ready = 200 if self._unready < 0 else self._says
             return web.Response(status=ready if self._tells else 403)
         self._refusals -= 1
         if self._refusals >= 0:
@@ -68,10 +81,11 @@ async def api_of(server: Starting) -> AsyncIterator[KubeApi]:
         await runner.cleanup()
 
 
-def test_a_refusal_of_before_it_was_ready_is_no_answer() -> None:
+@pytest.mark.parametrize("says", [500, 429])
+def test_a_refusal_of_before_it_was_ready_is_no_answer(says: int) -> None:
     async def work() -> None:
         # The last refusal comes before it says that it is ready, and is heard after it.
-        server = Starting(unready=2, refusals=3)
+        server = Starting(unready=2, refusals=3, says=says)
         async with api_of(server) as api:
             assert (await api.get(SECRETS))["items"] == []
         assert server.asked == [*[SECRETS, "/readyz"] * 3, SECRETS]
@@ -124,6 +138,28 @@ def test_one_that_was_away_may_not_yet_know_that_it_may_tell() -> None:
         async with api_of(server) as api:
             assert (await api.get(SECRETS))["items"] == []
         assert server.asked == [SECRETS, SECRETS, *[SECRETS, "/readyz"] * 3, SECRETS]
+
+    asyncio.run(work())
+
+
+def test_nor_if_its_first_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = 0.0
+
+    class Slow(Starting):
+        async def answer(self, request: web.Request) -> web.Response:
+            nonlocal passed_s
+            response = await super().answer(request)
+            if response.status == 403 and not passed_s:
+                passed_s = 2 * timeouts.API_SETTLING.s
+            return response
+
+    async def work() -> None:
+        server = Slow(unready=0, refusals=2, tells=False, away=2)
+        clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s, time=time.time)
+        monkeypatch.setattr(single_requests, "time", clock)
+        async with api_of(server) as api:
+            assert (await api.get(SECRETS))["items"] == []
+        assert server.asked == [SECRETS, SECRETS, *[SECRETS, "/readyz"] * 2, SECRETS]
 
     asyncio.run(work())
 
