@@ -42,6 +42,7 @@ _SUFFIX = ".json"
 #: The end of the name of a file that is yet to be the entry.
 DRAFT = ".new"
 _TOKEN = ".token"  # noqa: S105 - the end of a file name
+_TOKEN_DRAFT = f"{_TOKEN}{DRAFT}"
 #: Seconds after which a draft is abandoned; writers rename it at once.
 _STALE_AGE_S = 600.0
 
@@ -132,15 +133,15 @@ class Journal:
 
     def write_token(self, session: str, token: str) -> Path:
         """Writes the session's token to a file for its child processes; `remove` removes it."""
-        path = self._path(session, _TOKEN)
-        path.touch(mode=0o600)
-        path.write_text(token, encoding="ascii")
-        return path
+        path, draft = self._path(session, _TOKEN), self._path(session, _TOKEN_DRAFT)
+        draft.touch(mode=0o600)
+        draft.write_text(token, encoding="ascii")
+        return draft.replace(path)
 
     def remove(self, session: str) -> None:
         """Removes a session's files; missing files are not an error."""
         # A killed writer may have left a draft; the entry itself is removed last.
-        for suffix in (DRAFT, _TOKEN, _SUFFIX):
+        for suffix in (DRAFT, _TOKEN_DRAFT, _TOKEN, _SUFFIX):
             self._path(session, suffix).unlink(missing_ok=True)
 
     def drop_stale_drafts(self) -> None:
@@ -151,13 +152,25 @@ class Journal:
                 if self._now() - path.stat().st_mtime > _STALE_AGE_S:
                     path.unlink()
 
-    def touch(self, entry: Entry) -> None:
-        """Shows that the session's agent runs; writes the entry again if it is gone."""
+    def touch(self, entry: Entry, token: str | None = None) -> None:
+        """Shows that the session's agent runs; writes its files again if they are gone.
+
+        Cleaners of temporary files remove those that have not been touched for days.
+
+        Args:
+          entry: The session's entry.
+          token: The content of its token's file; None: it has none.
+        """
         try:
             os.utime(self._path(entry.session))
         except FileNotFoundError:
             make_private(self._directory)
             self.update(entry)
+        if token is not None:
+            try:
+                os.utime(self._path(entry.session, _TOKEN))
+            except FileNotFoundError:
+                self.write_token(entry.session, token)
 
     def silent_s(self, session: str) -> float:
         """Returns the seconds since the agent of a session last touched its entry; inf: none is."""

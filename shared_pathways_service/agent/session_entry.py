@@ -26,6 +26,7 @@ class SessionEntry:
         self._journal = journal
         self._metrics = metrics
         self._entry: Entry | None = None
+        self._token: str | None = None
 
     def update(self, snapshot: Snapshot) -> None:
         """Writes changes, if there is an entry."""
@@ -38,18 +39,20 @@ class SessionEntry:
             _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
 
     async def keep_fresh(self) -> None:
-        """Shows other machines that this agent runs, until it is cancelled."""
+        """Shows other machines, and cleaners of files, that this agent runs, until cancelled."""
         while True:
             await asyncio.sleep(TOUCH_INTERVAL_S)
             if self._entry is not None:
                 try:
-                    self._journal.touch(self._entry)
+                    self._journal.touch(self._entry, self._token)
                 except OSError as error:
                     _log.warning("the journal of %s was not touched: %s", self._entry.name, error)
 
     def write_token(self, token: str) -> str:
         """Writes the session's token to a file beside the entry; returns its path."""
-        return str(self._journal.write_token(self._start.session, token))
+        path = self._journal.write_token(self._start.session, token)
+        self._token = token
+        return str(path)
 
     def remove(self) -> None:
         """Removes the entry and the token after the proxy is deleted.

@@ -23,6 +23,7 @@ from shared_pathways_service.cli.child import (
 from shared_pathways_service.cli.display import run_summary
 from shared_pathways_service.cli.display.output import print_error
 from shared_pathways_service.cli.errors import OWN_FAILURE, print_failure
+from shared_pathways_service.cli.event_file import appended_events
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -31,6 +32,7 @@ from shared_pathways_service.jax_client import ProxyTarget, is_strict, standalon
 from shared_pathways_service.jax_client.plugin import run_notes, sockets
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["Workload", "exit_code_of"]
@@ -89,12 +91,16 @@ class Workload:
         Raises:
           Stopped: A signal ended the program.
           CommandError: The program cannot be run.
-          SharedPathwaysError: There are no slices.
+          SharedPathwaysError: There are no slices, or a file cannot be written.
         """
         _check_command(self.command[0], self.variables.get("PATH"))
         settings = Settings.load()
         strict = is_strict(self.request.client.strict)
         with contextlib.ExitStack() as undo:
+            # (First: a full disk must not be found only when there are slices.)
+            with explained(settings.cache_dir, "SPS_CACHE_DIR"):
+                plugin = standalone.place(settings.cache_dir)
+            notes = undo.enter_context(run_summary.notes(settings))
             progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
             agent = self._open(settings, progress, undo)
             target = ProxyTarget(
@@ -107,8 +113,6 @@ class Workload:
                 local_devices=self.request.client.local_devices,
                 strict=strict,
             )
-            plugin = standalone.place(settings.cache_dir)
-            notes = undo.enter_context(run_summary.notes(settings))
             # Variables of the user take precedence.
             own = allocator.ENVIRONMENT if self.tune_allocator else {}
             environment = _environment({**own, **self.variables}, target, plugin, notes)
@@ -131,14 +135,14 @@ class Workload:
         self, settings: Settings, progress: Progress, undo: contextlib.ExitStack
     ) -> AgentSession:
         """Returns a connection with its slices, which `undo` closes."""
-        events = undo.enter_context(self.json_events.open("a")) if self.json_events else None
+        sinks: list[Callable[[Event], object]] = [progress, self.on_event]
+        if self.json_events is not None:
+            kept = appended_events(self.json_events, progress.print_line)
+            sinks.append(undo.enter_context(kept))
 
         def on_event(event: Event) -> None:
-            progress(event)
-            self.on_event(event)
-            if events is not None:
-                events.write(f"{event.to_json()}\n")
-                events.flush()
+            for sink in sinks:
+                sink(event)
 
         progress.begin()
         undo.callback(progress.end)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -13,7 +15,11 @@ __all__ = ["place"]
 
 
 def place(cache: Path) -> Path:
-    """Returns a directory for PYTHONPATH, which is cached, and from which JAX loads the plug-in."""
+    """Returns a directory for PYTHONPATH, which is cached, and from which JAX loads the plug-in.
+
+    Raises:
+      OSError: A file cannot be written, e.g. on a full disk.
+    """
     entry = Path(plugin.__file__)
     paths = [path for path in sorted(entry.parent.glob("*.py")) if path != entry]
     table = Path(next(iter(patience.__path__)))
@@ -27,8 +33,19 @@ def place(cache: Path) -> Path:
     for name, source in files.items():
         copy = package / name
         if not copy.exists():
-            # Atomically: another process may be importing it, or writing it too.
-            with tempfile.NamedTemporaryFile(dir=root, delete=False) as file:
-                file.write(source)
-            Path(file.name).replace(copy)
+            _write(copy, source, root)
     return root
+
+
+def _write(path: Path, data: bytes, scratch: Path) -> None:
+    """Writes a file atomically: another process may be importing it, or writing it too."""
+    descriptor, name = tempfile.mkstemp(dir=scratch)
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise

@@ -12,7 +12,10 @@ from typing import Final
 from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.errors import PreflightError
 
-__all__ = ["explained", "explained_by_path", "explanation", "named"]
+__all__ = ["DISK_ERRORS", "explained", "explained_by_path", "explanation", "named"]
+
+#: Errors of a file system, whatever the path.
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 #: What else to do than to choose another directory.
 _REMEDIES: Final = {

@@ -21,6 +21,7 @@ from typing import Any
 
 from shared_pathways_service.constants import COMPILE_CACHE_BYTES, LINK_IMAGE, PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.runtime.file_failures import DISK_ERRORS, explanation
 from shared_pathways_service.runtime.setting_readers import (
     LogFormat,
     check_patience,
@@ -160,6 +161,7 @@ def private_directory(path: Path, field: str) -> Path:
     Raises:
       AccessDenied: It belongs to another user, or others can access it.
       InvalidRequestError: It cannot be created, or is not a directory.
+      PreflightError: Its file system is full, read-only or has gone bad.
     """
     if path.name == container_part():
         # Whoever owns the directory above could replace it.
@@ -169,6 +171,8 @@ def private_directory(path: Path, field: str) -> Path:
         # Does not follow a link, whose creator would choose the directory.
         status = path.lstat()
     except OSError as error:
+        if error.errno in DISK_ERRORS:
+            raise explanation(error, path, field) from error
         reason = error.strerror or str(error)
         raise InvalidRequestError(
             field,

@@ -1,4 +1,4 @@
-"""Each file operation of clients, agents, services and training fails: full disks, bad disks.
+"""Each file operation of clients, commands, agents, services, training fails: full or bad disks.
 
     python -m stress.file_faults [--step 1] [--role agent …] [--error ENOSPC …] [--at-once 5]
         [--out result.json]
@@ -54,7 +54,8 @@ def main() -> int:
     each_s = (time.monotonic() - began) / sum(counts.values())
     print(f"{sum(counts.values())} programs, {each_s:.1f} s each; {len(wrong)} wrong (aim: 0)")
     result = {"programs": counts, "wrong": wrong}
-    write_result("file_faults", result, arguments.out, {"programs": list(counts.values())})
+    name = arguments.out.stem if arguments.out else "file_faults"
+    write_result(name, result, arguments.out, {"programs": list(counts.values())})
     return exit_code(wrong)
 
 

@@ -1,11 +1,10 @@
-"""Submitted jobs of a service whose file operations fail for a while.
+"""Submitted jobs while file operations of the service fail for a while, or those of `sps submit`.
 
 A job whose submission was acknowledged runs once there is room again, or its state says why not.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +12,14 @@ from pathlib import Path
 from harness.deadlines import wait_until
 from harness.embedded import KIND, embedded
 from harness.file_faults import FileFault
-from harness.processes import DEADLINE_S, REPOSITORY
 from harness.programs import sps
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.runtime.settings import Settings
-from stress.file_faults.outcomes import fault_in
+from stress.file_faults.outcomes import fault_in, sps_with
+from stress.file_faults.services import end_service
 
-__all__ = ["wrong_of_job"]
+__all__ = ["wrong_of_job", "wrong_of_submission"]
 
 _NAME = "fit"
 #: Notes each of its starts, and ends once it is told to.
@@ -49,7 +48,7 @@ def wrong_of_job(fault: FileFault, setting: str, scratch: Path) -> str:
     scratch.mkdir()
     with embedded(1, 0, env=fault.variables()) as service:
         fault.switch.touch()
-        done = _submit(scratch)
+        done = _submit(None, scratch)
         if done.returncode:
             fault.switch.unlink()
             return fault_in(done.stderr, fault, setting) or _of_refused(fault, scratch)
@@ -74,18 +73,29 @@ def wrong_of_job(fault: FileFault, setting: str, scratch: Path) -> str:
         return wrong
 
 
-def _submit(scratch: Path) -> subprocess.CompletedProcess[str]:
+def wrong_of_submission(fault: FileFault, setting: str, scratch: Path) -> str:
+    """Submits a job with a fault, where no service runs yet; returns what was wrong.
+
+    Args:
+      fault: Of `sps submit`.
+      setting: The variable that sets its directory.
+      scratch: A directory for the job's files.
+    """
+    scratch.mkdir()
+    (scratch / "end").touch()
+    done = _submit(fault, scratch)
+    try:
+        if done.returncode:
+            return fault_in(done.stderr, fault, setting) or _of_refused(fault, scratch)
+        wait_until("its end", lambda: _record() is None or _has_ended(), seconds=_ENDS_S)
+        return _of_ended(scratch, fault, setting)
+    finally:
+        end_service()
+
+
+def _submit(fault: FileFault | None, scratch: Path) -> subprocess.CompletedProcess[str]:
     words = ["submit", f"--name={_NAME}", "--retries=1", f"--slices={KIND}=1", "--"]
-    words += [sys.executable, "-c", _COUNTS]
-    return subprocess.run(
-        [sys.executable, "-m", "shared_pathways_service.cli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-        cwd=scratch,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
+    return sps_with(fault, *words, sys.executable, "-c", _COUNTS, directory=scratch)
 
 
 def _record() -> JobRecord | None:

@@ -1,4 +1,4 @@
-"""What the error of a program must say that ran while file operations failed."""
+"""What the error of a program or command must say that ran while file operations failed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from harness.file_faults import FileFault
 from harness.processes import DEADLINE_S, REPOSITORY
 
-__all__ = ["fault_in", "run_program"]
+__all__ = ["fault_in", "run_program", "sps_with"]
 
 
 def run_program(source: str, *arguments: str, fault: FileFault | None) -> dict[str, Any]:
@@ -33,6 +34,26 @@ def run_program(source: str, *arguments: str, fault: FileFault | None) -> dict[s
     said = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(said, dict)
     return said
+
+
+def sps_with(
+    fault: FileFault | None, *words: str, directory: Path = REPOSITORY
+) -> subprocess.CompletedProcess[str]:
+    """Runs an `sps` command in a directory, with a fault or without.
+
+    Raises:
+      subprocess.TimeoutExpired: It hangs.
+    """
+    variables = fault.variables() if fault is not None else {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        cwd=directory,
+        env={**os.environ, **variables},
+    )
 
 
 def fault_in(text: str, fault: FileFault, setting: str) -> str:

@@ -1,16 +1,21 @@
-"""Connections while file operations of the client, the agent or the service fail."""
+"""Connections, and `sps run`, while file operations of them, agents or the service fail."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import sys
 
 from harness.embedded import KIND, journal_files, nothing_left
 from harness.file_faults import FileFault
 from harness.programs import sps
 from shared_pathways_service.agent.journal import DRAFT
-from stress.file_faults.outcomes import fault_in, run_program
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.runtime.settings import Settings
+from stress.file_faults.outcomes import fault_in, run_program, sps_with
 
-__all__ = ["is_left", "wrong_of_session"]
+__all__ = ["is_left", "wrong_of_run", "wrong_of_session"]
 
 #: Says the sum that it computed, or its error.
 _CLIENT = f"""
@@ -24,6 +29,8 @@ except errors.SharedPathwaysError as error:
     said = {{"error": error.to_json()}}
 print(json.dumps(said))
 """
+#: What a program computes below `sps run`.
+_SUM = "import jax.numpy as jnp; print(float(jnp.arange(4.0).sum()))"
 
 
 def wrong_of_session(fault: FileFault, setting: str) -> str:
@@ -36,6 +43,23 @@ def wrong_of_session(fault: FileFault, setting: str) -> str:
     return fault_in(text, fault, setting)
 
 
+def wrong_of_run(fault: FileFault, setting: str) -> str:
+    """Computes below `sps run` with a fault; returns what was wrong."""
+    settings = Settings.load()
+    # (It makes the files there once.)
+    shutil.rmtree(settings.cache_dir, ignore_errors=True)
+    done = sps_with(fault, "run", f"--slices={KIND}=1", "--", sys.executable, "-c", _SUM)
+    if done.returncode and (wrong := fault_in(done.stderr, fault, setting)):
+        return wrong
+    if not done.returncode and done.stdout != "6.0\n":
+        return f"{fault}: {fault.failed[:1]}: {done.stdout}: {done.stderr}"
+    left = [*settings.state_dir.glob("run-*"), *settings.cache_dir.rglob("tmp*")]
+    # (Elsewhere removals fail as well.)
+    if left and fault.number in (errno.ENOSPC, errno.EDQUOT):
+        return f"{fault}: {fault.failed[:1]}: left behind: {left}"
+    return ""
+
+
 def is_left() -> str:
     """Returns what a session left behind that `sps reap` does not remove."""
     for path in journal_files():
@@ -43,4 +67,9 @@ def is_left() -> str:
         if path.suffix == DRAFT:
             os.utime(path, (0, 0))
     sps("reap")
-    return "" if nothing_left() else f"left behind: {[path.name for path in journal_files()]}"
+    try:
+        is_clean = nothing_left()
+    except ServiceNotFound:
+        # (One that could not be started has nothing.)
+        is_clean = not journal_files()
+    return "" if is_clean else f"left behind: {[path.name for path in journal_files()]}"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from harness.processes import DEADLINE_S, ended_process
+from shared_pathways_service.agent import session_entry
 from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.session_entry import SessionEntry
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.link_view import LinkView
+from shared_pathways_service.session.messages import Phase, Snapshot
 from tests.agent.support import Bench
 
 ENTRY = Entry(
@@ -118,3 +123,38 @@ def test_an_entry_that_others_removed_is_written_again(bench: Bench) -> None:
     shutil.rmtree(bench.journal_directory)
     bench.journal.touch(ENTRY)
     assert bench.journal.entries() == [ENTRY]
+
+
+def test_a_touched_token_is_as_new_and_one_that_others_removed_is_written_again(
+    bench: Bench,
+) -> None:
+    bench.journal.write(ENTRY)
+    path = bench.journal.write_token(ENTRY.session, "secret")
+    os.utime(path, (0, 0))
+    bench.journal.touch(ENTRY, "secret")
+    assert min(path.stat().st_mtime, path.stat().st_atime) > 0
+    path.unlink()
+    bench.journal.touch(ENTRY, "secret")
+    assert path.read_text() == "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    bench.journal.remove(ENTRY.session)
+    assert list(bench.journal_directory.iterdir()) == []
+
+
+def test_a_session_keeps_its_token_fresh(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = bench.start()
+    entry = SessionEntry(start, bench.journal, metrics="")
+    entry.write(Snapshot(name=start.request.name, phase=Phase.NEW))
+    path = Path(entry.write_token("secret"))
+    path.unlink()
+    monkeypatch.setattr(session_entry, "TOUCH_INTERVAL_S", 0.01)
+
+    async def keep_until_there() -> None:
+        keeping = asyncio.create_task(entry.keep_fresh())
+        async with asyncio.timeout(DEADLINE_S):
+            while not path.exists():
+                await asyncio.sleep(0.01)
+        keeping.cancel()
+
+    asyncio.run(keep_until_there())
+    assert path.read_text() == "secret"

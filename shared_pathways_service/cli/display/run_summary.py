@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shared_pathways_service.jax_client.plugin import run_notes
 from shared_pathways_service.jax_client.plugin.plugin import PASSED_ON, TRANSPORT
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["notes", "warning"]
@@ -25,25 +26,34 @@ _REMEDY = (
 
 @contextlib.contextmanager
 def notes(settings: Settings) -> Iterator[Path]:
-    """Creates the file to which the program's processes write; deletes it after the block."""
+    """Creates the file to which the program's processes write; deletes it after the block.
+
+    Raises:
+      PreflightError: The file cannot be created.
+    """
     directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
-    descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".notes", dir=directory)
-    os.close(descriptor)
+    with explained(directory, "SPS_STATE_DIR"):
+        descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".notes", dir=directory)
+        os.close(descriptor)
     try:
         yield Path(name)
     finally:
-        Path(name).unlink(missing_ok=True)
+        # (A disk that has gone bad must not change the program's exit code.)
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
 
 
 def warning(path: Path, *, is_ours: bool) -> str:
     """Returns the warning about a program that has ended; empty if it used its slices.
+
+    Also empty if the notes are gone, e.g. by a cleaner of old files: then it is not known.
 
     Args:
       path: The file of notes.
       is_ours: Whether the proxy is this project's, to which only the plug-in can connect.
     """
     usage = run_notes.read(path)
-    if usage.used or not (is_ours or usage.elsewhere):
+    if usage is None or usage.used or not (is_ours or usage.elsewhere):
         return ""
     why = (
         f"it ran on this machine ({', '.join(usage.elsewhere)})"

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Coroutine, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -260,15 +261,15 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
     logs = private_directory(settings.state_dir, "SPS_STATE_DIR") / "logs"
     # (Machines that share the directory each have their own.)
     log = logs / f"start-{place_name()}.log"
-    with explained(settings.state_dir, "SPS_STATE_DIR"):
-        logs.mkdir(mode=0o700, exist_ok=True)
-        log.touch(mode=0o600)
     reserve_descriptors()
-    ours, theirs = os.pipe()
     with contextlib.ExitStack() as stack:
+        with explained(settings.state_dir, "SPS_STATE_DIR"):
+            logs.mkdir(mode=0o700, exist_ok=True)
+            output = stack.enter_context(_opened(log))
+        ours, theirs = os.pipe()
         pipe = stack.enter_context(os.fdopen(ours, "rb", 0))
         with contextlib.closing(os.fdopen(theirs, "wb", 0)):
-            pid = _spawn(settings, slices, log, theirs)
+            pid = _spawn(settings, slices, output.fileno(), theirs)
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
@@ -290,7 +291,13 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
     return pid
 
 
-def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: int) -> int:
+def _opened(log: Path) -> FileIO:
+    """Opens an empty log that only this user can read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    return FileIO(os.open(log, flags, 0o600), "ab")
+
+
+def _spawn(settings: Settings, slices: Mapping[str, int], log_fd: int, ready_fd: int) -> int:
     """Starts a service that outlives this process, its terminal and its notebook.
 
     Not with `subprocess`, which warns about a child that outlives its parent.
@@ -312,15 +319,14 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
     environment["SPS_STATE_DIR"] = str(settings.state_dir)
     environment["SPS_CACHE_DIR"] = str(settings.cache_dir)
     environment["SPS_COMPILE_CACHE_BYTES"] = str(settings.compile_cache_bytes)
-    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
         arguments,
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, log_fd, 1),
+            (os.POSIX_SPAWN_DUP2, log_fd, 2),
             (os.POSIX_SPAWN_DUP2, ready_fd, inherited),
         ],
         setsid=True,

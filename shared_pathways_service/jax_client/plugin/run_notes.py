@@ -31,12 +31,12 @@ class Usage:
     elsewhere: tuple[str, ...] = ()
 
 
-def read(path: Path) -> Usage:
-    """Returns the records; none if the file is gone."""
+def read(path: Path) -> Usage | None:
+    """Returns the records; None if the file is gone, or cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        lines = []
+        return None
     records = [line.split(" ", 2) for line in lines]
     elsewhere = [record[2] for record in records if record[0] == _ELSEWHERE and len(record) > 2]
     return Usage(any(record[0] == _USED for record in records), tuple(dict.fromkeys(elsewhere)))

@@ -184,6 +184,21 @@ def test_a_job_has_the_umask_of_its_submitter_and_the_limits_of_its_service(
     assert hard in (1 << 10, 1 << 11)
 
 
+@pytest.mark.real_starts
+def test_a_limited_address_space() -> None:
+    computes = "import jax; print(jax.default_backend(), jax.numpy.ones(3).sum())"
+    words = (*CLI, "run", f"--slices={KIND}=1", "--", sys.executable, "-c", computes)
+    with embedded(1):
+        done = shell(f'ulimit -v {8 << 20}; exec "$@"', *words)
+        assert (done.returncode, done.stdout) == (0, "proxy 3.0\n"), done.stderr
+        # Too little for jaxlib's library, which the program's own error says; the slice is free.
+        done = shell(f'ulimit -v {200 << 10}; exec "$@"', *words)
+        assert done.returncode == 1, done.stderr
+        assert "failed to map segment" in done.stderr
+        assert "did not use its slices" in done.stderr
+        assert nothing_left()
+
+
 def test_output_of_a_job_that_an_encoding_cannot_represent() -> None:
     with embedded(1):
         sps("submit", "--name=loss", "--", "echo", "loss → 0.1 ✓")
