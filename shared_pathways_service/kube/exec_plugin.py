@@ -76,11 +76,11 @@ class Plugin:
 
     def __post_init__(self) -> None:
         self._check("command", bool(self.exec.get("command")), "a program")
-        version = self.exec.get("apiVersion")
+        version = self.exec.get("apiVersion") or ""
         self._check("apiVersion", version in _VERSIONS, " or ".join(_VERSIONS))
         self._check(
             "interactiveMode",
-            (self.exec.get("interactiveMode") or _USUAL_MODES.get(version)) in _MODES,
+            (self.exec.get("interactiveMode") or _USUAL_MODES.get(version, "")) in _MODES,
             f"{' or '.join(_MODES)}: a plug-in runs in the background, without a terminal",
             hint="log in with it in a terminal; with IfAvailable it may then use this login here",
         )

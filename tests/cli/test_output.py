@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,24 @@ def test_a_closed_output_does_not_change_the_exit_code(
         with pytest.raises(typer.Exit) as ended:
             reporting_errors(fail)()
     assert ended.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["render", "user-verification"], ["list", "--json"]], ids=" ".join
+)
+def test_a_reader_that_has_closed_our_output_ends_it_in_silence(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=deadline(60.0),
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_text_that_a_stream_cannot_represent_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

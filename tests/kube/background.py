@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, TypeVar
 
@@ -20,6 +21,10 @@ class Background:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._stack = AsyncExitStack()
+        # Names are looked up in it. (Its thread starts now, not during one of several tests.)
+        self._lookups = ThreadPoolExecutor(1, thread_name_prefix="background-lookups")
+        self._lookups.submit(lambda: None).result()
+        self._loop.set_default_executor(self._lookups)
         self._thread = threading.Thread(target=self._loop.run_forever, name="background")
         self._thread.start()
 
@@ -37,6 +42,7 @@ class Background:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+            self._lookups.shutdown()
 
 
 @contextlib.contextmanager
