@@ -59,7 +59,7 @@ def _stand_for(child: int) -> None:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+        if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)

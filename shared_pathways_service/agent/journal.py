@@ -134,6 +134,7 @@ class Journal:
     def write_token(self, session: str, token: str) -> Path:
         """Writes the session's token to a file for its child processes; `remove` removes it."""
         path, draft = self._path(session, _TOKEN), self._path(session, _TOKEN_DRAFT)
+        draft.unlink(missing_ok=True)
         draft.touch(mode=0o600)
         draft.write_text(token, encoding="ascii")
         return draft.replace(path)

@@ -8,6 +8,8 @@ be written to the kubeconfig, which is the user's.
 from __future__ import annotations
 
 import base64
+import contextlib
+import dataclasses
 import json
 import re
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube.kubeconfig_entry import NOT_SHOWN, Entry
+from shared_pathways_service.kube.kubeconfig_file import entries_of, read_file
 from shared_pathways_service.kube.tokens import Token, TokenSource, bearer
 
 __all__ = ["is_oidc", "provider_tokens"]
@@ -36,6 +39,8 @@ def is_oidc(provider: Mapping[str, Any]) -> bool:
 def provider_tokens(user: Entry, *, now: Callable[[], float] = time.time) -> TokenSource:
     """Returns a source of the user's ``id-token``, until it expires.
 
+    Then the kubeconfig is read again: kubectl may have renewed it there.
+
     Args:
       user: Of the kubeconfig.
       now: Seconds since the epoch.
@@ -43,6 +48,37 @@ def provider_tokens(user: Entry, *, now: Callable[[], float] = time.time) -> Tok
     Raises:
       InvalidRequestError: A field is missing or invalid, or the provider is not ``oidc``.
     """
+    known = _login_of(user)
+
+    async def fetch() -> Token:
+        nonlocal known
+        # (kubectl may be writing it.)
+        with contextlib.suppress(InvalidRequestError):
+            known = _login_of(entries_of(read_file(user.file), "users").get(user.name, user))
+        expires_at = known.expiry - _MARGIN_S
+        if now() >= expires_at:
+            raise AccessDenied(
+                f"no credentials for the cluster: {_FIELD} of auth-provider of user {user.name} in "
+                f"{user.file} expired at {time.strftime(_TIME, time.gmtime(known.expiry))}",
+                verb="connect",
+                resource="cluster",
+                hint=known.remedy,
+            )
+        return Token(header=bearer(known.token), expires_at=expires_at, renew_at=expires_at)
+
+    return TokenSource(fetch, of=f"user {user.name}", now=now)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Login:
+    token: str = dataclasses.field(repr=False)
+    #: Seconds since the epoch.
+    expiry: float
+    #: What to do once it has expired.
+    remedy: str
+
+
+def _login_of(user: Entry) -> _Login:
     provider = user.mapping("auth-provider")
     of = f"auth-provider of user {user.name}"
     if not is_oidc(provider):
@@ -63,21 +99,7 @@ def provider_tokens(user: Entry, *, now: Callable[[], float] = time.time) -> Tok
             message=f"{_FIELD} of {of} is missing in {user.file}",
             hint=remedy,
         )
-    expiry = _expiry(config, token)
-    expires_at = expiry - _MARGIN_S
-
-    async def fetch() -> Token:
-        if now() >= expires_at:
-            raise AccessDenied(
-                f"no credentials for the cluster: {_FIELD} of {of} in {user.file} expired at "
-                f"{time.strftime(_TIME, time.gmtime(expiry))}",
-                verb="connect",
-                resource="cluster",
-                hint=remedy,
-            )
-        return Token(header=bearer(token), expires_at=expires_at, renew_at=expires_at)
-
-    return TokenSource(fetch, of=f"user {user.name}", now=now)
+    return _Login(token=token, expiry=_expiry(config, token), remedy=remedy)
 
 
 def _config(user: Entry, provider: Mapping[str, Any]) -> Entry:
@@ -90,8 +112,15 @@ def _config(user: Entry, provider: Mapping[str, Any]) -> Entry:
             "fields with values",
             hint=f"correct it in {user.file}",
         )
-    for field in given:
-        config.text(field)
+    for field, value in given.items():
+        if not isinstance(field, str) or not isinstance(value, str | None):
+            # (Not shown: whatever its name, it may be a secret.)
+            raise InvalidRequestError(
+                f"{field} of auth-provider of user {user.name}",
+                NOT_SHOWN,
+                "text with a name: put it in quotes",
+                hint=f"correct it in {user.file}",
+            )
     for field in ("idp-issuer-url", "client-id"):
         if not config.text(field):
             raise config.invalid(field, "text, which kubectl needs, too")
@@ -112,7 +141,7 @@ def _expiry(config: Entry, token: str) -> float:
     try:
         claims: Any = json.loads(_decoded(parts[1])) if len(parts) == 3 else None
         return max(0.0, float(claims.get("exp", 0.0)))
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         # (What the token contains is not shown.)
         raise config.invalid(_FIELD, "a JSON Web Token with a number as exp") from error
 

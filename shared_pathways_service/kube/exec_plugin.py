@@ -31,6 +31,7 @@ __all__ = ["Plugin"]
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _KIND = "ExecCredential"
 _MODES = ("Never", "IfAvailable")
+_NEEDS_TERMINAL = "Always"
 #: Version 1 has no default.
 _USUAL_MODES = {_VERSIONS[1]: "IfAvailable"}
 #: Of what a plug-in writes to standard error, more lines than these are left out between the first
@@ -78,11 +79,15 @@ class Plugin:
         self._check("command", bool(self.exec.get("command")), "a program")
         version = self.exec.get("apiVersion") or ""
         self._check("apiVersion", version in _VERSIONS, " or ".join(_VERSIONS))
+        mode = self.exec.get("interactiveMode") or _USUAL_MODES.get(version, "")
+        hint = "with IfAvailable it has a terminal for kubectl, and none here"
+        if mode == _NEEDS_TERMINAL:
+            hint = "log in with it in a terminal; with IfAvailable it may then use this login here"
         self._check(
             "interactiveMode",
-            (self.exec.get("interactiveMode") or _USUAL_MODES.get(version, "")) in _MODES,
+            mode in _MODES,
             f"{' or '.join(_MODES)}: a plug-in runs in the background, without a terminal",
-            hint="log in with it in a terminal; with IfAvailable it may then use this login here",
+            hint=hint,
         )
         self._check("args", _are_texts(self.exec.get("args") or []), "a list of strings, in quotes")
         self._check(

@@ -8,38 +8,24 @@ official client is not used.
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
-import json
 import os
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
-
-import yaml
 
 from shared_pathways_service.api.validation import server_url
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.http_proxies import NetworkProxy
 from shared_pathways_service.kube.kubeconfig_entry import Entry
+from shared_pathways_service.kube.kubeconfig_file import entries_of, read_file
 from shared_pathways_service.kube.kubeconfig_user import add_credentials, impersonation_headers
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import basic, static_token
 
 __all__ = ["Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig", "server_of"]
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads dates as text, as kubectl does."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,63 +54,11 @@ def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
     current = ""
     found: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
     for path in kubeconfig_paths() if paths is None else paths:
-        file = Entry(kind="file", name=str(path), data=_read(path), file=path.absolute())
+        file = read_file(path)
         current = current or file.text("current-context")
         for kind, entries in found.items():
-            entries.update(_entries(file, kind) | entries)
+            entries.update(entries_of(file, kind) | entries)
     return Kubeconfig(current=current, **found)
-
-
-def _entries(file: Entry, kind: str) -> dict[str, Entry]:
-    one = kind.removesuffix("s")
-    entries: dict[str, Entry] = {}
-    for item in _items(file, kind):
-        try:
-            name, data = item["name"], item.get(one) or {}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidRequestError(
-                "kubeconfig", file.name, f"a name for each of the {kind}, each a mapping"
-            ) from error
-        if not isinstance(name, str) or not isinstance(data, Mapping):
-            raise InvalidRequestError(
-                f"name of a {one} in {file.name}",
-                name,
-                f"text in quotes, with a {one} as a mapping",
-            )
-        if name in entries:
-            raise InvalidRequestError(f"{kind} in {file.name}", name, "each name once")
-        entries[name] = Entry(kind=one, name=name, data=data, file=file.file)
-    return entries
-
-
-def _items(file: Entry, kind: str) -> list[Any]:
-    items = file.data.get(kind) or []
-    if not isinstance(items, list):
-        raise InvalidRequestError(f"{kind} in {file.name}", type(items).__name__, "a list")
-    return items
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    expected = "a kubeconfig: YAML with clusters, users and contexts"
-    try:
-        document = _parsed(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InvalidRequestError("kubeconfig", str(path), f"{expected}, not: {error}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, Mapping):
-        raise InvalidRequestError("kubeconfig", str(path), expected)
-    return document
-
-
-def _parsed(content: bytes) -> Any:
-    # (PyYAML does not read JSON with tabs between its values.)
-    if content.lstrip().startswith(b"{"):
-        with contextlib.suppress(ValueError):
-            return json.loads(content)
-    return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:

@@ -150,7 +150,8 @@ class Transport:
                 allow_redirects=False,
                 **self._way(),
             )
-            if self._back_at < self._broke_at:
+            # (A gateway may answer for a server that is still away.)
+            if self._back_at < self._broke_at and is_final(Failure(status=response.status)):
                 self._back_at = time.monotonic()
             if response.status < 300:
                 self._compare_clocks(response)

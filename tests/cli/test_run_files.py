@@ -69,6 +69,12 @@ def test_events_are_appended_until_the_disk_is_full(tmp_path: Path) -> None:
         with appended_events(path, warnings.append) as append:
             append(event)
     assert path.read_text() == f"{event.to_json()}\n" * 2
+    # One that a full disk has cut does not take the next one with it.
+    path.write_text('{"kind": "ten')
+    with appended_events(path, warnings.append) as append:
+        append(event)
+        append(event)
+    assert path.read_text() == '{"kind": "ten\n' + f"{event.to_json()}\n" * 2
     assert warnings == []
     full = Path("/dev/full")
     with appended_events(full, warnings.append) as append:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.deadlines import wait_until
+from harness.layers.needed_programs import needed_program
 from harness.processes import DEADLINE_S, REPOSITORY
 
-__all__ = ["UserManager", "is_possible", "user_manager"]
+__all__ = ["UserManager", "user_manager"]
 
-_NAMESPACES = ("unshare", "--mount", "--pid", "--cgroup", "--fork", "--kill-child", "--mount-proc")
+_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _MANAGERS = ("/usr/lib/systemd/systemd", "/lib/systemd/systemd")
-#: It takes this for a system that systemd has booted, with a control group for each unit.
+#: It takes this for a system that systemd has booted, with control groups below one of its own.
 #: (As process 1 it would take itself for the system's.)
 _SET_UP = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/system "$XDG_RUNTIME_DIR"
 mount -t cgroup2 none /sys/fs/cgroup
+mkdir "/sys/fs/cgroup/$2"
+echo $$ > "/sys/fs/cgroup/$2/cgroup.procs"
+exec unshare --cgroup sh -ec '
+umount /sys/fs/cgroup
+mount -t cgroup2 none /sys/fs/cgroup
 echo up
-"$1" --user &
+"$0" --user &
 wait
+' "$1"
+"""
+_REMOVE = """
+mount -t cgroup2 none /sys/fs/cgroup
+find "/sys/fs/cgroup/$0" -depth -type d -exec rmdir {} +
 """
 
 
@@ -35,8 +47,8 @@ class UserManager:
         self._enter = ["nsenter", f"--target={children[0]}", "--mount", "--pid", "--cgroup"]
         self._environment = environment
 
-    def run(self, *command: str, fails: bool = False) -> str:
-        """Runs a command beside it, which succeeds unless it `fails`; returns what it printed."""
+    def run(self, *command: str) -> str:
+        """Runs a command beside it, which succeeds; returns what it printed."""
         done = subprocess.run(
             [*self._enter, "sh", "-c", 'cd "$0" && exec "$@"', str(REPOSITORY), *command],
             capture_output=True,
@@ -45,7 +57,7 @@ class UserManager:
             timeout=DEADLINE_S,
             env=self._environment,
         )
-        assert fails is (done.returncode != 0), done
+        assert done.returncode == 0, done
         return done.stdout
 
     def value(self, unit: str, name: str) -> str:
@@ -53,14 +65,19 @@ class UserManager:
         return self.run("systemctl", "--user", "show", "--value", f"-p{name}", unit).strip()
 
 
-def is_possible() -> bool:
-    """Returns whether systemd is here, and this user may give it namespaces."""
-    programs = ("unshare", "nsenter", "mount", "systemctl", "systemd-analyze")
-    return all(map(shutil.which, programs)) and bool(_manager()) and os.geteuid() == 0
-
-
 def _manager() -> str:
-    return next((path for path in _MANAGERS if Path(path).exists()), "")
+    for path in _MANAGERS:
+        if Path(path).exists():
+            return path
+    return str(needed_program("systemd", "install systemd"))
+
+
+def _removes(group: str) -> bool:
+    """Removes a control group and those below it; returns whether no process was left in them."""
+    command = ["unshare", "--mount", "sh", "-ec", _REMOVE, group]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0 or "busy" in done.stderr, done
+    return done.returncode == 0
 
 
 @contextlib.contextmanager
@@ -70,9 +87,12 @@ def user_manager(home: Path) -> Iterator[UserManager]:
     Args:
       home: The user's home; units are read below its `.config`.
     """
+    for program in ("unshare", "nsenter", "mount", "systemctl"):
+        needed_program(program, "install systemd and util-linux")
+    group = f"sps-test-{uuid.uuid4().hex[:8]}"
     environment = {**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": "/run/user/test"}
     environment.pop("XDG_CONFIG_HOME", None)
-    command = [*_NAMESPACES, "sh", "-ec", _SET_UP, "sh", _manager()]
+    command = [*_NAMESPACES, "sh", "-ec", _SET_UP, "sh", _manager(), group]
     log = home / "manager.log"
     with (
         log.open("w") as errors,
@@ -89,6 +109,8 @@ def user_manager(home: Path) -> Iterator[UserManager]:
             yield manager
         finally:
             holder.kill()
+            # (All else is killed because of that.)
+            wait_until("the end of its processes", lambda: _removes(group))
 
 
 _WAIT = """

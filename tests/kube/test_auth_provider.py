@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,30 @@ def test_a_token_counts_until_ten_seconds_before_it_expires(expiry: Any) -> None
             "/home/ada/.kube/config expired at 2027-01-15T08:00:00Z"
         )
         assert (caught.value.verb, caught.value.resource) == ("connect", "cluster")
+
+    asyncio.run(test())
+
+
+def test_a_token_that_kubectl_renews_meanwhile_is_sent(tmp_path: Path) -> None:
+    file, now = tmp_path / "config", 0.0
+    entry = dataclasses.replace(user({**VALID, "id-token": until(EXPIRY)}), file=file)
+    tokens = provider_tokens(entry, now=lambda: now)
+
+    def write(config: dict[str, Any]) -> None:
+        one = {"name": "ada", "user": {"auth-provider": {"name": "oidc", "config": config}}}
+        file.write_text(json.dumps({"users": [one]}))
+
+    async def test() -> None:
+        nonlocal now
+        assert await tokens.header() == f"Bearer {until(EXPIRY)}"
+        now = EXPIRY + 1.0
+        for content in ('{"users": [', "", "users: []"):
+            file.write_text(content)
+            with pytest.raises(AccessDenied):
+                await tokens.header()
+        write({**VALID, "id-token": until(EXPIRY + 3600)})
+        now += 3.0  # (It is not read for each request.)
+        assert await tokens.header() == f"Bearer {until(EXPIRY + 3600)}"
 
     asyncio.run(test())
 
@@ -113,9 +138,12 @@ def test_a_missing_token(token: str | None) -> None:
         ({"id-token": until("soon")}, "id-token"),
         ({"id-token": until(10**400)}, "id-token"),
         ({"id-token": "two\nlines"}, "id-token"),
+        ({"id-token": jwt(b"[" * 100_000)}, "id-token"),
+        ({1: "hush"}, "1"),
+        ({"access-token": 12345678}, "access-token"),
     ],
 )
-def test_invalid_fields(change: dict[str, Any], field: str) -> None:
+def test_invalid_fields(change: dict[Any, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         provider_tokens(user({**VALID, "id-token": until(EXPIRY), **change}))
     assert caught.value.field == f"{field} of auth-provider of user ada"

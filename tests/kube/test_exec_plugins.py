@@ -268,6 +268,13 @@ def test_a_plugin_ends_with_its_waiter(own_directories: Path) -> None:
     asyncio.run(work())  # and `leaves_nothing_behind` looks for the process
 
 
+@pytest.mark.parametrize("mode", ["Always", "never", None])
+def test_the_hint_fits_the_mode(mode: str | None) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        Plugin(exec={**V1, "command": "x", "interactiveMode": mode}, cluster={}, where=Path("/"))
+    assert ("log in with it" in caught.value.hint) == (mode == "Always")
+
+
 @pytest.mark.parametrize(
     ("exec_", "field"),
     [

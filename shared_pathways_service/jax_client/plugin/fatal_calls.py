@@ -34,7 +34,7 @@ def install() -> None:
     if original := getattr(connection, "_pull_flat", None):
         connection._pull_flat = _pull(original)  # noqa: SLF001 - what `pull` calls
     if original := getattr(connection, "_pull_into_flat", None):
-        connection._pull_into_flat = _pull_into(original)  # noqa: SLF001 - likewise
+        connection._pull_into_flat = _pull_into(original)  # noqa: SLF001 - as above, into arrays that exist
     if original := getattr(jaxlib, "start_transfer_server", None):
         jaxlib.start_transfer_server = _transfer_server(original)
         # A program may have imported it already.

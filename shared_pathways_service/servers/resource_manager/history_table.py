@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
@@ -23,6 +24,9 @@ MAX_AGE_S = 90 * 86_400.0
 
 #: Rows per piece of a read: 1 to 2 ms.
 _PIECE = 250
+#: Decisions that are looked at for each that is wanted: the limited part is small, but in a file
+#: of an earlier release.
+_LOOKED_AT = 10
 #: Entries of the index by time per piece of a read: 1 ms.
 _TIMES = 2000
 #: The part of the decisions that may be about tenants that got no slices: a program that asks in a
@@ -53,6 +57,9 @@ _IS_UNSERVED = (
     f"tenant <> '' AND slice = '' AND kind NOT IN {_SERVED} "
     f"AND (kind NOT IN {_ENDS} OR began IS NOT NULL)"
 )
+_UNSERVED_INDEX = "unserved_"
+#: Its name tells of its condition: a database may come from another release.
+_INDEX = f"{_UNSERVED_INDEX}{hashlib.sha256(_IS_UNSERVED.encode()).hexdigest()[:8]}"
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS decisions (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
@@ -61,8 +68,12 @@ _TABLES = (
         reason TEXT NOT NULL, related TEXT NOT NULL, began REAL) STRICT""",
     "CREATE INDEX IF NOT EXISTS decisions_by_time ON decisions (time)",
     "CREATE INDEX IF NOT EXISTS decisions_by_tenant ON decisions (tenant, sequence)",
-    "DROP INDEX IF EXISTS refusals",  # of earlier releases
-    f"CREATE INDEX IF NOT EXISTS unserved ON decisions (sequence) WHERE {_IS_UNSERVED}",
+    f"CREATE INDEX IF NOT EXISTS {_INDEX} ON decisions (sequence) WHERE {_IS_UNSERVED}",
+)
+#: Indexes of what other releases limited.
+_OTHER_INDEXES = (
+    "SELECT name FROM sqlite_schema WHERE type = 'index' "  # noqa: S608 - as below
+    f"AND (name = 'refusals' OR name GLOB '{_UNSERVED_INDEX}*') AND name <> '{_INDEX}'"
 )
 # The table's columns are the number, then the fields of `Decision` in their order.
 _INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -76,7 +87,7 @@ _FROM_TIME = (
 _COUNT = "SELECT count(*) FROM decisions"
 _OLDEST = "SELECT max(sequence) FROM (SELECT sequence FROM decisions ORDER BY sequence LIMIT ?)"
 # (The index is named: not to use it is then an error, and does not make each write read all rows.)
-_UNSERVED = f"FROM decisions INDEXED BY unserved WHERE {_IS_UNSERVED}"
+_UNSERVED = f"FROM decisions INDEXED BY {_INDEX} WHERE {_IS_UNSERVED}"
 _COUNT_UNSERVED = f"SELECT count(*) {_UNSERVED} AND sequence > ? AND sequence <= ?"
 _DROP_UNSERVED = (
     "DELETE FROM decisions WHERE sequence IN "  # noqa: S608 - all of it is written here
@@ -84,7 +95,7 @@ _DROP_UNSERVED = (
 )
 _LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT 1"
 _LAST_OF_SERVED = (
-    f"SELECT * FROM decisions WHERE NOT ({_IS_UNSERVED}) "  # noqa: S608 - as above
+    f"SELECT * FROM decisions WHERE sequence > ? AND NOT ({_IS_UNSERVED}) "  # noqa: S608 - as above
     "ORDER BY sequence DESC LIMIT ?"
 )
 
@@ -145,6 +156,8 @@ class History:
         self._closed = False
         self._max_rows = max_rows
         self._max_age_s = max_age_s
+        for name in db.execute(_OTHER_INDEXES).fetchall():
+            db.execute(f"DROP INDEX {name[0]}")
         for statement in _TABLES:
             db.execute(statement)
         last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()
@@ -238,7 +251,7 @@ class History:
 
         The limited part are decisions that a tenant can cause without ever getting slices.
         """
-        rows = self._db.execute(_LAST_OF_SERVED, (count,))
+        rows = self._db.execute(_LAST_OF_SERVED, (self.last - _LOOKED_AT * count, count))
         return [_numbered(row)[1] for row in rows][::-1]
 
     async def _first_since(self, since: float | None) -> int:

@@ -184,15 +184,19 @@ def test_a_job_has_the_umask_of_its_submitter_and_the_limits_of_its_service(
     assert hard in (1 << 10, 1 << 11)
 
 
-@pytest.mark.real_starts
 def test_a_limited_address_space() -> None:
     computes = "import jax; print(jax.default_backend(), jax.numpy.ones(3).sum())"
-    words = (*CLI, "run", f"--slices={KIND}=1", "--", sys.executable, "-c", computes)
+
+    def run(kib: int) -> subprocess.CompletedProcess[str]:
+        limited = ("sh", "-c", f'ulimit -v {kib}; exec "$@"', "sh")
+        words = ("run", f"--slices={KIND}=1", "--", *limited, sys.executable, "-c", computes)
+        return shell('exec "$@"', *CLI, *words)
+
     with embedded(1):
-        done = shell(f'ulimit -v {8 << 20}; exec "$@"', *words)
+        done = run(8 << 20)
         assert (done.returncode, done.stdout) == (0, "proxy 3.0\n"), done.stderr
         # Too little for jaxlib's library, which the program's own error says; the slice is free.
-        done = shell(f'ulimit -v {200 << 10}; exec "$@"', *words)
+        done = run(200 << 10)
         assert done.returncode == 1, done.stderr
         assert "failed to map segment" in done.stderr
         assert "did not use its slices" in done.stderr

@@ -388,7 +388,10 @@ def test_tenants_without_slices_push_nothing_else_out(
     assert len(again) == full, "the others are counted again"
 
 
-def test_a_file_of_an_earlier_release_is_counted_and_cut_anew(db: sqlite3.Connection) -> None:
+@pytest.mark.parametrize("other", ["refusals", "unserved_0123abcd"])
+def test_a_file_of_another_release_is_counted_and_cut_anew(
+    db: sqlite3.Connection, other: str
+) -> None:
     """Its index held refusals alone."""
     service = _Service()
     service.ask("holder")
@@ -397,12 +400,18 @@ def test_a_file_of_an_earlier_release_is_counted_and_cut_anew(db: sqlite3.Connec
         _stops_waiting(service)
     waits = service.take_decisions()
     History(db).append(waits)
-    db.execute("DROP INDEX unserved")
-    db.execute("CREATE INDEX refusals ON decisions (sequence) WHERE kind IN ('tenant.refused')")
+    [ours] = [name for name in _names(db) if name.startswith("unserved_")]
+    db.execute(f"DROP INDEX {ours}")
+    db.execute(f"CREATE INDEX {other} ON decisions (sequence) WHERE kind IN ('tenant.refused')")
     history = History(db, max_rows=200)
     assert len(history) == len(waits) == 100
     more = [_decision(1), _decision(2)]
     for one in more:
         history.append([one])
     assert [one for _, one in _numbered(history, Filter())] == [*waits[-20:], *more]
-    assert "refusals" not in {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    assert other not in _names(db)
+    assert ours in _names(db)
+
+
+def _names(db: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
