@@ -33,7 +33,7 @@ from shared_pathways_service.jax_client.plugin import run_notes, sockets
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.file_failures import explained
-from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["Workload", "exit_code_of"]
 
@@ -98,8 +98,10 @@ class Workload:
         strict = is_strict(self.request.client.strict)
         with contextlib.ExitStack() as undo:
             # (First: a full disk must not be found only when there are slices.)
-            with explained(settings.cache_dir, "SPS_CACHE_DIR"):
-                plugin = standalone.place(settings.cache_dir)
+            # (The program runs what lies there.)
+            cache = private_directory(settings.cache_dir, "SPS_CACHE_DIR", is_shown=True)
+            with explained(cache, "SPS_CACHE_DIR"):
+                plugin = standalone.place(cache)
             notes = undo.enter_context(run_summary.notes(settings))
             progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
             agent = self._open(settings, progress, undo)

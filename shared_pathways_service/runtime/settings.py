@@ -148,12 +148,13 @@ class Settings:
         return cls(**values)
 
 
-def private_directory(path: Path, field: str) -> Path:
+def private_directory(path: Path, field: str, *, is_shown: bool = False) -> Path:
     """Creates a directory if necessary, and checks that only this user can access it.
 
     Args:
       path: The directory; it and its parents are created if they are missing.
       field: The variable that sets it, for errors.
+      is_shown: Whether others may read one that exists, and its group may write there.
 
     Returns:
       `path`.
@@ -184,7 +185,7 @@ def private_directory(path: Path, field: str) -> Path:
         raise InvalidRequestError(field, str(path), "a directory, not a link to one")
     if status.st_uid != os.geteuid():
         raise _open_to_others(path, f"belongs to user {status.st_uid}", _elsewhere(field))
-    if status.st_mode & _OTHERS:
+    if status.st_mode & (stat.S_IWOTH if is_shown else _OTHERS):
         raise _open_to_others(path, "can be accessed by other users", f"chmod 700 {path}")
     return path
 

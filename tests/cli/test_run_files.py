@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.embedded import embedded
 from harness.file_faults import FileFault
 from shared_pathways_service.cli.event_file import appended_events
 from shared_pathways_service.errors import InvalidRequestError
@@ -60,6 +61,18 @@ def test_a_full_disk_is_explained_before_slices_are_asked_for(
     # No service was started for slices, and what was half written is gone.
     assert not settings.runtime_dir.exists()
     assert [*settings.state_dir.glob("run-*"), *settings.cache_dir.rglob("tmp*")] == []
+
+
+def test_code_in_a_cache_that_others_can_write_is_not_run() -> None:
+    cache = Settings.load().cache_dir
+    cache.mkdir(parents=True, exist_ok=True)
+    with embedded(1):
+        for mode, refuses in ((0o755, False), (0o775, False), (0o777, True)):
+            cache.chmod(mode)
+            # (The service has no such type.)
+            done = sps_with(None, "run", "--slices=tpuv6e:4x4=1", "--", "true")
+            assert done.returncode == OWN_FAILURE
+            assert (f"chmod 700 {cache}" in done.stderr) == refuses, done.stderr
 
 
 def test_events_are_appended_until_the_disk_is_full(tmp_path: Path) -> None:

@@ -88,8 +88,13 @@ def test_a_users_systemd_runs_it(tmp_path: Path) -> None:
         wait_until("the next start", lambda: manager.value(UNIT, "NRestarts") == "1")
         manager.run(*ready)
         assert manager.value(UNIT, "MainPID") not in ("0", first)
-        started = manager.run("ps", "-eo", "args=").count("shared_pathways_service.servers.worker")
-        assert started == 1
+
+        def workers() -> int:
+            running = manager.run("ps", "-eo", "args=")
+            return running.count("shared_pathways_service.servers.worker")
+
+        wait_until("its worker", workers)
+        assert workers() == 1
 
         manager.run("systemctl", "--user", "disable", "--now", UNIT)
         assert manager.value(UNIT, "ActiveState") == "inactive"

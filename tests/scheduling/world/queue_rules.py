@@ -26,7 +26,7 @@ class QueueRules:
         world = self._world
         if self._keeps_nobody(started, waits, after) or world.has_a_reservation(started):
             return
-        kinds = {started.asks.request.virtual_slices[index] for index in started.view}
+        kinds = _kinds_of(started, after)
         for other in waits:
             shares = kinds & set(other.asks.request.virtual_slices)
             exempt = (
@@ -60,7 +60,7 @@ class QueueRules:
     def _keeps_nobody(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> bool:
         """Whether all heads have what they want without what one that started has, or in time."""
         world = self._world
-        kinds = {started.asks.request.virtual_slices[index] for index in started.view}
+        kinds = _kinds_of(started, after)
         heads = self._heads(waits)
         if all(self._left(kind, heads, after) >= 0 for kind in kinds):
             return True
@@ -163,3 +163,12 @@ class QueueRules:
             0, other.asks.request.priority, aging_s
         )
         return (one.asked_at - lead, one.arrival) < (other.asked_at, other.arrival)
+
+
+def _kinds_of(proxy: Proxy, after: StatusReport) -> set[InstanceType]:
+    """Returns the types that a tenant has slices of.
+
+    (By the manager: its proxy, if cut off, has not heard of all.)
+    """
+    held = {one.instance_type for one in after.slices if one.tenant == proxy.name}
+    return {kind for kind in proxy.asks.request.virtual_slices if str(kind) in held}
