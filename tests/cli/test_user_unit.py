@@ -90,7 +90,7 @@ def test_a_users_systemd_runs_it(tmp_path: Path) -> None:
         assert manager.value(UNIT, "MainPID") not in ("0", first)
 
         def workers() -> int:
-            running = manager.run("ps", "-eo", "args=")
+            running = manager.run("ps", "-ewwo", "args=")
             return running.count("shared_pathways_service.servers.worker")
 
         wait_until("its worker", workers)
@@ -99,7 +99,7 @@ def test_a_users_systemd_runs_it(tmp_path: Path) -> None:
         manager.run("systemctl", "--user", "disable", "--now", UNIT)
         assert manager.value(UNIT, "ActiveState") == "inactive"
         assert manager.value(UNIT, "Result") == "success"
-        assert "shared_pathways_service" not in manager.run("ps", "-eo", "args=")
+        assert "shared_pathways_service" not in manager.run("ps", "-ewwo", "args=")
         assert not manager.run("systemctl", "--user", "--failed", "--plain", "--no-legend")
 
 

@@ -54,6 +54,7 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     "flags/policies": {"_WARNING_S"},  # the default of an option
     "jax_client/attachment": {"_LEAST_S"},
     "jax_client/plugin/plugin": {"_SOON_S", "_FIRST_ATTEMPT_S", "_LONGEST_ATTEMPT_S"},
+    "kube/auth_provider": {"_MARGIN_S"},  # of an expiry
     "kube/retry_rules": {"_FIRST_S", "_LONGEST_S", "_LONGEST_ASKED_S"},  # pauses
     "kube/single_requests": {"_READY_FOR_S"},  # what is known is valid for so long
     "kube/tokens": {"_MARGIN_S"},
