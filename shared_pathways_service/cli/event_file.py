@@ -31,7 +31,7 @@ def appended_events(
     try:
         # (Without a buffer: what cannot be written would be tried, and fail, again at the close.)
         file = path.open("ab", buffering=0)
-        is_cut = _ends_in_a_line(path)
+        is_cut = _ends_within_a_line(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidRequestError(
@@ -45,7 +45,7 @@ def appended_events(
             file.close()
 
 
-def _ends_in_a_line(path: Path) -> bool:
+def _ends_within_a_line(path: Path) -> bool:
     """Whether an earlier writer was stopped within a line, as by a full disk."""
     # (A pipe or a device keeps nothing; a file may be writable only.)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A real `systemd --user`, in namespaces of its own: process 1 of this system is none."""
+"""A real `systemd --user`, on a stand-in for a machine that systemd has booted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 
 from harness.deadlines import wait_until
 from harness.layers.needed_programs import needed_program
-from harness.processes import DEADLINE_S, REPOSITORY
+from harness.machines import Machine, machine
+from harness.processes import DEADLINE_S
 
 __all__ = ["UserManager", "user_manager"]
 
-_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _MANAGERS = ("/usr/lib/systemd/systemd", "/lib/systemd/systemd")
 #: It takes this for a system that systemd has booted, with control groups below one of its own.
-#: (As process 1 it would take itself for the system's.)
 _SET_UP = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/system "$XDG_RUNTIME_DIR"
@@ -29,9 +28,12 @@ exec unshare --cgroup sh -ec '
 umount /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 echo up
-"$0" --user &
-wait
+exec "$0" --user
 ' "$1"
+"""
+_WAIT = """
+until [ -S "$XDG_RUNTIME_DIR/systemd/private" ]; do sleep 0.1; done
+systemctl --user is-system-running --wait >/dev/null || true
 """
 _REMOVE = """
 mount -t cgroup2 none /sys/fs/cgroup
@@ -42,15 +44,14 @@ find "/sys/fs/cgroup/$0" -depth -type d -exec rmdir {} +
 class UserManager:
     """One that runs; use `user_manager`."""
 
-    def __init__(self, holder: int, environment: dict[str, str]) -> None:
-        children = Path(f"/proc/{holder}/task/{holder}/children").read_text().split()
-        self._enter = ["nsenter", f"--target={children[0]}", "--mount", "--pid", "--cgroup"]
+    def __init__(self, place: Machine, environment: dict[str, str]) -> None:
+        self._place = place
         self._environment = environment
 
     def run(self, *command: str) -> str:
         """Runs a command beside it, which succeeds; returns what it printed."""
         done = subprocess.run(
-            [*self._enter, "sh", "-c", 'cd "$0" && exec "$@"', str(REPOSITORY), *command],
+            [*self._place.prefix(), *command],
             capture_output=True,
             text=True,
             check=False,
@@ -92,28 +93,19 @@ def user_manager(home: Path) -> Iterator[UserManager]:
     group = f"sps-test-{uuid.uuid4().hex[:8]}"
     environment = {**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": "/run/user/test"}
     environment.pop("XDG_CONFIG_HOME", None)
-    command = [*_NAMESPACES, "sh", "-ec", _SET_UP, "sh", _manager(), group]
     log = home / "manager.log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
+    with machine("desk", home) as place, log.open("w") as errors:
+        command = [*place.prefix(), "sh", "-ec", _SET_UP, "sh", _manager(), group]
+        with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-        ) as holder,
-    ):
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "up\n", log.read_text()
-            manager = UserManager(holder.pid, environment)
-            # (It has started its default target.)
-            manager.run("sh", "-c", _WAIT)
-            yield manager
-        finally:
-            holder.kill()
-            # (All else is killed because of that.)
-            wait_until("the end of its processes", lambda: _removes(group))
-
-
-_WAIT = """
-until [ -S "$XDG_RUNTIME_DIR/systemd/private" ]; do sleep 0.1; done
-systemctl --user is-system-running --wait >/dev/null || true
-"""
+        ) as holder:
+            try:
+                assert holder.stdout is not None
+                assert holder.stdout.readline() == "up\n", log.read_text()
+                manager = UserManager(place, environment)
+                # (It has started its default target.)
+                manager.run("sh", "-c", _WAIT)
+                yield manager
+            finally:
+                place.fail()
+                wait_until("the end of its processes", lambda: _removes(group))

@@ -409,13 +409,19 @@ _MORE_THAN_ARE_NAMED: list[Step] = [
 ]
 
 
+#: Of slices and spares.
+_COUNTS = {
+    "small": st.integers(3, 4),
+    "other": st.integers(2, 3),
+    "spares": st.sampled_from([0, 0, 1]),
+}
+
+
 @settings(max_examples=settings().max_examples * 2 // 5)
 @example(small=3, other=2, spares=1, steps=_PREEMPTS_LATER)
 @example(small=3, other=2, spares=0, steps=_CORDONED_OWNER)
 @given(
-    small=st.integers(3, 4),
-    other=st.integers(2, 3),
-    spares=st.sampled_from([0, 0, 1]),
+    **_COUNTS,
     steps=_steps(),
 )
 def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: list[Step]) -> None:
@@ -439,9 +445,7 @@ def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: l
 
 @example(small=4, other=2, spares=0, steps=_MORE_THAN_ARE_NAMED)
 @given(
-    small=st.integers(3, 4),
-    other=st.integers(2, 3),
-    spares=st.sampled_from([0, 0, 1]),
+    **_COUNTS,
     steps=_reserved_steps(),
 )
 def test_what_the_queue_says_of_reservations_is_so(

@@ -358,7 +358,7 @@ class Pool:
 
     @property
     def spares_beside_marked(self) -> int:
-        """Spares that are withheld once nobody holds a slice: some stand in for marked ones."""
+        """Slices that are kept free as spares if nobody holds any; marked ones count as spares."""
         return max(0, self.spares - self.marked)
 
     @property

@@ -156,8 +156,8 @@ class History:
         self._closed = False
         self._max_rows = max_rows
         self._max_age_s = max_age_s
-        for name in db.execute(_OTHER_INDEXES).fetchall():
-            db.execute(f"DROP INDEX {name[0]}")
+        for (name,) in db.execute(_OTHER_INDEXES).fetchall():
+            db.execute(f"DROP INDEX {name}")
         for statement in _TABLES:
             db.execute(statement)
         last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()

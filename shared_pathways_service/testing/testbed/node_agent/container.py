@@ -20,12 +20,11 @@ from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.node_agent.output_pipe import OutputPipe
 from shared_pathways_service.testing.testbed.patches import ENDED_SUFFIX
 
-__all__ = ["NAMESPACES", "Container", "Isolation", "LogFile", "find_isolation", "now"]
+__all__ = ["Container", "Isolation", "LogFile", "find_isolation", "now"]
 
 _log = logging.getLogger(__name__)
 
-#: Creates the namespaces of a container, and waits for its end.
-NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+_NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _ENTERING = ("--pid", "--mount")
 #: The same in a user namespace, for users other than root.
 _AS_ROOT = ("--user", "--map-root-user")
@@ -60,8 +59,8 @@ class Isolation:
 def find_isolation() -> Isolation:
     """Returns the best isolation that this machine permits; warns if there is none."""
     for prefix, entering in (
-        (NAMESPACES, _ENTERING),
-        ((NAMESPACES[0], *_AS_ROOT, *NAMESPACES[1:]), (*_ENTERING_AS_ROOT, *_ENTERING)),
+        (_NAMESPACES, _ENTERING),
+        ((_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:]), (*_ENTERING_AS_ROOT, *_ENTERING)),
     ):
         if shutil.which(prefix[0]) is None:
             break
