@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from shared_pathways_service.testing.google_images.log_form import googles_form, serving_port
@@ -86,19 +86,7 @@ def run_server(
     Returns:
       Its exit code; 128 + N if it was ended by signal N, or told to end by SIGTERM.
     """
-    server: subprocess.Popen[str] | None = None
-    early: list[int] = []
-    received: set[int] = set()
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        received.add(number)
-        if server is None:
-            early.append(number)
-        else:
-            server.send_signal(number)
-
-    for forwarded in _FORWARDED:
-        signal.signal(forwarded, forward)
+    signals = _catch()
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *argv, f"--parent_pid={os.getpid()}"],
         env=without_our_variables(os.environ),
@@ -107,8 +95,8 @@ def run_server(
         text=True,
         errors="backslashreplace",
     )
-    for number in early:
-        server.send_signal(number)
+    received: set[int] = set()
+    threading.Thread(target=_forward, args=(signals, server, received), daemon=True).start()
     assert server.stderr is not None
     with server.stderr:
         for line in server.stderr:
@@ -122,6 +110,29 @@ def run_server(
         log("E", PUBLISHED["the default behavior"])
         return 128 + signal.SIGTERM
     return code if code >= 0 else 128 - code
+
+
+def _catch() -> int:
+    """Notes signals to forward from now on; returns the descriptor from which to read them.
+
+    Once per process. A handler would not do: Python runs it on the main thread, which may have
+    begun to read when the signal comes, and then runs it after the next line of the server's log.
+    """
+    noted, note = os.pipe()
+    os.set_blocking(note, False)
+    signal.set_wakeup_fd(note)
+    for number in _FORWARDED:
+        # (Python notes a signal only if it has a handler.)
+        signal.signal(number, lambda *_: None)
+    return noted
+
+
+def _forward(signals: int, server: subprocess.Popen[str], received: set[int]) -> None:
+    """Forwards signals as long as the process lives."""
+    while numbers := os.read(signals, 64):
+        for number in numbers:
+            received.add(number)
+            server.send_signal(number)
 
 
 def _has_nobody() -> bool:
