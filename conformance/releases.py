@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.metadata
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from shared_pathways_service.errors import VersionSkew
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "conformance" / "results" / "releases.json"
 TABLE = PageText(ROOT / "docs" / "compatibility.md", "<!-- written by scripts/compat --write -->")
+#: The release that the main tests run on.
+HERE = {importlib.metadata.version("jax")}
 _JAX, _CALLBACKS = (
     "harness.jax_checks.child",
     "harness.jax_checks.callbacks_child",
@@ -93,12 +98,14 @@ class Outcome:
 def pairs(releases: Sequence[str], *, short: bool) -> list[tuple[str, str]]:
     """Returns the pairs of a client's and a service's release.
 
-    The short form has each release with itself and, both ways, with the last one.
+    The short form has each release with itself and, both ways, with the last one: but not the
+    release of this environment with itself, which the tests of `scripts/test` run on.
     """
     return [
         (client, service)
         for client, service in itertools.product(releases, repeat=2)
-        if not short or client == service or releases[-1] in {client, service}
+        if not short
+        or ((client == service or releases[-1] in {client, service}) and {client, service} != HERE)
     ]
 
 
@@ -212,13 +219,20 @@ def main() -> None:
     if given.write and given.short:
         parser.error("--write: the document's table has the whole of the checks, not --short")
     pythons = dict(entry.split("=", 1) for entry in given.python)
-    outcomes = []
-    for client, service in pairs(list(pythons), short=given.short):
-        outcome = run_pair(client, service, pythons, short=given.short)
-        outcomes.append(outcome)
-        print(f"JAX {client} on a service with {service}: {_cell(outcome)}", flush=True)
-        for failure in outcome.failed:
-            print(f"  {failure}", flush=True)
+    outcomes = list[Outcome]()
+    # A pair starts two processes, and each mostly waits for the other.
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for outcome in threads.map(
+            lambda pair: run_pair(pair[0], pair[1], pythons, short=given.short),
+            pairs(list(pythons), short=given.short),
+        ):
+            outcomes.append(outcome)
+            print(
+                f"JAX {outcome.client} on a service with {outcome.service}: {_cell(outcome)}",
+                *(f"  {failure}" for failure in outcome.failed),
+                sep="\n",
+                flush=True,
+            )
     if given.write:
         write(outcomes)
     if any(outcome.failed for outcome in outcomes):

@@ -46,6 +46,16 @@ def test_all_pairs_ran_and_passed_or_are_refused() -> None:
             assert check_pair(*pair, "the service", ours=True) == ""
 
 
+def test_the_short_form_has_every_release_with_itself_and_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for the one that `scripts/test` runs on: with itself."""
+    monkeypatch.setattr(releases, "HERE", {"3"})
+    expected = {("1", "1"), ("1", "3"), ("3", "1"), ("2", "2"), ("2", "3"), ("3", "2")}
+    assert set(releases.pairs(["1", "2", "3"], short=True)) == expected
+    assert releases.pairs(["1"], short=True) == [("1", "1")]
+
+
 def test_the_table_of_versions() -> None:
     rows = [
         row.split("|")[1:3] for row in releases.TABLE.path.read_text().splitlines() if "| 0." in row
