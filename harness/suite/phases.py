@@ -99,11 +99,10 @@ def form_of(*, everything: bool, cores: int) -> Form:
         phases = [
             Phase(
                 name="mixed",
-                layers=["unit", "local", "testbed"],
+                layers=[*LAYERS],
                 workers=_computing(cores),
                 beside=[*compat, "--prepare"],
-            ),
-            Phase(name="long", layers=["long"], workers=cores),
+            )
         ]
     else:
         phases = [Phase(name="mixed", layers=["unit", "local"], workers=_computing(cores))]
