@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.deadlines import deadline
+from harness.fork_server.entered import IN_DIRECTORY, SPACES
 from harness.processes import REPOSITORY
 
 __all__ = ["Machine", "is_possible", "machine"]
@@ -56,12 +57,12 @@ class Machine:
         self._holder = holder
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
         own_user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        self._enter = ["nsenter", f"--target={children[0]}", *own_user, "--pid", "--mount", "--uts"]
+        self._enter = ["nsenter", f"--target={children[0]}", *own_user, *SPACES]
 
     def prefix(self, directory: Path = REPOSITORY) -> list[str]:
         """Returns the beginning of a command that runs on it, in a directory."""
-        # (`nsenter` moves to the root.)
-        return [*self._enter, "sh", "-c", 'cd "$0" && exec "$@"', str(directory)]
+        # (Of a command with this prefix, the fork server of tests knows how to start it.)
+        return [*self._enter, *IN_DIRECTORY, str(directory)]
 
     def rename(self, name: str) -> None:
         """Gives it another host name, below all that runs on it."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.fork_server.contained import within
+from harness.fork_server.entered import entry_of
 from harness.fork_server.requests import (
     Start,
     as_text,
@@ -62,13 +63,18 @@ class ForkClient:
     ) -> int | None:
         """Returns the id of a process; None: it is to be started otherwise."""
         inner = within(arguments)
+        directory, target = wanted["directory"], 0
         if inner is not None:
             arguments = inner
+        elif (entry := entry_of(arguments)) is not None:
+            arguments, directory, target = entry.command, entry.directory, entry.target
+            # (As the shell does.)
+            environment = {**environment, "PWD": directory}
         if self.is_paused or program_of(arguments, environment) is None:
             return None
         if not is_plain(environment, self._ours):
             return None
-        if not Path(wanted["directory"]).is_dir():
+        if not Path(directory).is_dir():
             return None  # (the caller gets the error)
         descriptors: Mapping[int, int] = wanted["descriptors"]
         if any(not _is_open(fd) for fd in descriptors.values()):
@@ -76,8 +82,9 @@ class ForkClient:
         start = Start(
             arguments=list(arguments),
             contained=inner is not None,
+            machine=target,
             environment=[f"{name}={value}" for name, value in environment.items()],
-            directory=wanted["directory"],
+            directory=directory,
             descriptors=list(descriptors),
             new_session=wanted["new_session"],
             group=wanted["group"],
@@ -174,9 +181,11 @@ def _forked(*given: Any) -> int:
     words = [as_text(word) for word in arguments]
     if (
         not (close_fds and restores_signals and preexec is None)
-        or (as_text(programs[0]) != words[0] and within(words) is None)
+        or (as_text(programs[0]) != words[0] and not _is_wrapped(words))
         or any(one not in (None, -1) for one in (gid, gids, uid))
         or group > 0
+        # (On a machine, a group from outside has no number that a fork could be given.)
+        or (group == -1 and not new_session and os.getpgrp() == 0)
     ):
         return int(_fork_exec(*given))
     pairs = None if environment is None else [as_text(pair) for pair in environment]
@@ -199,6 +208,10 @@ def _forked(*given: Any) -> int:
         },
     )
     return int(_fork_exec(*given)) if pid is None else pid
+
+
+def _is_wrapped(words: Sequence[str]) -> bool:
+    return within(words) is not None or entry_of(words) is not None
 
 
 def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:

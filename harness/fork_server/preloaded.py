@@ -31,6 +31,8 @@ _NAMES = (
     f"{_PACKAGE}.homes.kubernetes.home",
     f"{_PACKAGE}.jax_client",
     f"{_PACKAGE}.cli.__main__",
+    # (Typer imports it, and pydantic with it, when it has options to read.)
+    "typer._adapters",
     f"{_PACKAGE}.cli.commands.manager.status",
     f"{_SERVERS}.supervisor.__main__",
     f"{_SERVERS}.resource_manager.__main__",
@@ -85,6 +87,9 @@ def load(visible: Collection[str]) -> Shelf:
             vars(connector)["_SSL_CONTEXT_VERIFIED"] = connector._make_ssl_context(True)
         if "numpy.random" in names:
             sys.modules["numpy.random"].seed()
+        if "platform" in names:
+            # (It remembers the name of the machine.)
+            vars(sys.modules["platform"])["_uname_cache"] = None
         if "tempfile" in names:
             # (It remembers what TMPDIR was.)
             vars(sys.modules["tempfile"])["tempdir"] = None

@@ -53,6 +53,8 @@ _READ_EARLY = (
 SITE = "sitecustomize"
 #: JAX looks for plug-ins in it wherever it is.
 _PLUG_INS = "jax_plugins"
+#: What a directory on PYTHONPATH may have besides modules of its own.
+_NO_MODULES = frozenset({f"{SITE}.py", "__init__.py", "__pycache__"})
 #: Variables that JAX's import sets unless they are set; XLA reads them when it is loaded.
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 #: What `sps` sets before it imports gRPC, which reads it then.
@@ -87,6 +89,7 @@ class Start:
     Attributes:
       arguments: All of them, with the interpreter.
       contained: Whether it is a container's process 1.
+      machine: The id of a process of the machine on which it runs; 0: on this one.
       environment: Its ``NAME=value``.
       descriptors: Its open file descriptors.
       group: Its process group, if it gets no session of its own; 0: one of its own.
@@ -97,6 +100,7 @@ class Start:
 
     arguments: list[str]
     contained: bool
+    machine: int
     environment: list[str]
     directory: str
     descriptors: list[int]
@@ -190,17 +194,19 @@ def _adds_only(directory: str) -> bool:
     if not Path(directory).is_absolute():
         return False
     try:
-        files = {path.name for path in Path(directory).iterdir()} - {f"{SITE}.py", "__pycache__"}
+        files = {path.name for path in Path(directory).iterdir()} - _NO_MODULES
     except OSError:
         return False
-    return not any(_is_module_elsewhere(name.partition(".")[0]) for name in files)
+    # (This process may have it on its own path.)
+    others = [path for path in sys.path if Path(path or ".").absolute() != Path(directory)]
+    return not any(_is_module_in(others, name.partition(".")[0]) for name in files)
 
 
-def _is_module_elsewhere(name: str) -> bool:
+def _is_module_in(paths: Sequence[str], name: str) -> bool:
     if name in (SITE, _PLUG_INS) or name in sys.stdlib_module_names:
         return True
     # (A directory without a module's code comes after all others of its name.)
-    spec = PathFinder.find_spec(name) if name.isidentifier() else None
+    spec = PathFinder.find_spec(name, paths) if name.isidentifier() else None
     return spec is not None and spec.loader is not None
 
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import warnings
 
-from harness.fork_server import contained, preloaded, startup
+from harness.fork_server import contained, entered, preloaded, startup
 from harness.fork_server.client import receive, send
 from harness.fork_server.requests import Start
 
@@ -46,6 +46,8 @@ def run_requests(channel: socket.socket, environment: dict[str, str]) -> None:
     start, descriptors = serve(channel)
     if start.contained:
         contained.enter()
+    elif start.machine:
+        entered.enter(start.machine)
     program = startup.become(start, descriptors)
     # (In a container, the fork server would be one more process.)
     if not start.contained and startup.starts_processes(program):

@@ -51,6 +51,8 @@ _STARTERS = frozenset(
     {
         "shared_pathways_service.agent",
         "shared_pathways_service.cli",
+        "shared_pathways_service.cli.job_runner",
+        "shared_pathways_service.cli.verification.tenant_program",
         "shared_pathways_service.servers.supervisor",
         "shared_pathways_service.testing.testbed",
     }

@@ -21,6 +21,7 @@ import pytest
 from harness.deadlines import deadline
 from harness.fork_server import client
 from harness.fork_server.contained import PREFIX
+from harness.machines import Machine, machine
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
@@ -368,6 +369,17 @@ def test_a_process_imports_what_pythonpath_adds(tmp_path: Path) -> None:
         assert forked == real == "3 word False\n"
 
 
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_with_an_own_pythonpath_forks_as_well(tmp_path: Path) -> None:
+    (tmp_path / "own_module.py").touch()
+    # (Only a process that was forked has the fork server's shelf.)
+    inner = "import sys; print(type(sys.meta_path[0]).__name__)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
+    assert done == "Shelf\n"
+
+
 @pytest.mark.parametrize("name", ["numpy.py", "json/__init__.py"])
 def test_a_module_in_place_of_another_is_imported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -522,3 +534,62 @@ def test_a_container_that_is_killed_ends_the_same(contained: Contained) -> None:
     forked, real = both(lambda: asyncio.run(run()))
     assert forked == real
     assert forked == 128 + signal.SIGKILL
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Machine]:
+    with machine("elsewhere", tmp_path) as running:
+        yield running
+
+
+_ON_MACHINE = """
+import os, platform, subprocess, sys
+print(platform.node(), os.getcwd(), os.environ["PWD"], os.getppid(), os.getpgrp(), os.getsid(0))
+print(open("/proc/sys/kernel/random/boot_id").read(), open("/proc/1/cmdline").read(), sys.argv)
+print(os.readlink("/proc/self").isdigit(), int(os.readlink("/proc/self")) == os.getpid())
+inner = "import os, sys; print(os.getpgrp(), os.getppid() == int(sys.argv[1]))"
+command = [sys.executable, "-c", inner, str(os.getpid())]
+print(subprocess.check_output(command, text=True))
+"""
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+def test_a_program_on_a_machine_sees_the_same(elsewhere: Machine, tmp_path: Path) -> None:
+    command = [*elsewhere.prefix(tmp_path), sys.executable, "-c", _ON_MACHINE, "a"]
+    forked, real = both(functools.partial(subprocess.check_output, command, text=True))
+    assert forked == real
+    assert forked.startswith(f"elsewhere {tmp_path} {tmp_path} 0 ")
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise SystemExit(7)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "import os; os.abort()",
+    ],
+)
+def test_a_program_on_a_machine_ends_the_same(elsewhere: Machine, source: str) -> None:
+    command = [*elsewhere.prefix(), sys.executable, "-c", source]
+    forked, real = both(lambda: subprocess.run(command, check=False).returncode)
+    assert forked == real != 0
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("is_forked")
+def test_a_program_ends_with_its_machine(elsewhere: Machine) -> None:
+    source = "print('runs', flush=True); import time; time.sleep(1000)"
+    command = [*elsewhere.prefix(), sys.executable, "-c", source]
+
+    def end() -> int:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "runs\n"
+            elsewhere.fail()
+            return process.wait(deadline(60.0))
+
+    assert end() == -signal.SIGKILL

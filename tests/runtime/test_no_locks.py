@@ -12,11 +12,7 @@ from harness.embedded import KIND, embedded, nothing_left
 from harness.programs import program, sps
 from tests.runtime.no_locks import PREFIX
 
-pytestmark = [
-    # A process that is forked by a server has no filter.
-    pytest.mark.real_starts,
-    pytest.mark.skipif(sys.platform != "linux", reason="Linux' filters of system calls"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux' filters of system calls")
 
 CLIENT = """
 try:
@@ -54,6 +50,7 @@ fcntl.flock = flock
 """
 
 
+# (Programs with the prefix are started anew: a process that is forked by a server has no filter.)
 def test_a_client_without_locks_uses_a_service() -> None:
     with embedded(1):
         with program(CLIENT, prefix=PREFIX) as running:

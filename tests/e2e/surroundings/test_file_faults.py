@@ -25,7 +25,8 @@ from stress.file_faults.roles import ROLES, faults_of
         ("run", errno.EROFS, 37),
         ("submit", errno.EIO, 4),
         ("jobs", errno.ENOSPC, 13),
-        ("elastic", errno.ENOSPC, 29),
+        pytest.param("elastic", errno.ENOSPC, 29, marks=pytest.mark.thorough),
+        ("elastic", errno.ENOSPC, 58),
     ],
 )
 def test_some_operation_and_all_after_it_fail(

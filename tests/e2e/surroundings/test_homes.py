@@ -17,11 +17,7 @@ from harness.embedded import KIND
 from harness.machines import Machine, is_possible, machine
 from harness.processes import DEADLINE_S, REPOSITORY
 
-pytestmark = [
-    pytest.mark.skipif(not is_possible(), reason="this user may not make namespaces"),
-    # A process that is forked by a server has its user and home.
-    pytest.mark.real_starts,
-]
+pytestmark = pytest.mark.skipif(not is_possible(), reason="this user may not make namespaces")
 
 SPS = (sys.executable, "-m", "shared_pathways_service.cli")
 COMPUTES = "import jax.numpy as jnp; print(float(jnp.arange(4.0).sum()))"
