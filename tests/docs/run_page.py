@@ -28,13 +28,25 @@ from harness.deadlines import deadline
 from shared_pathways_service.runtime.settings import Settings
 from tests.docs.blocks import ROOT, Block, blocks_of, is_run, not_run
 
-__all__ = ["commands_of", "main"]
+__all__ = ["commands_of", "main", "started_by"]
 
 #: Seconds for a command; it shows what it shows, however slow the machine is.
 _DEADLINE_S = deadline(150.0)
 _LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _INTERRUPTED = 130
 _SERVE = re.compile(r"(\w+=\S* )*sps serve\b")
+#: What a reader's commands start, as the programs of these names in the directory of the test do.
+#: Without a shell in between, their interpreters may be forked.
+_STARTED = {
+    "sps": [sys.executable, "-m", "shared_pathways_service.cli"],
+    "python": [sys.executable],
+}
+_SHELL = "bash"
+#: Behind a command that fails, which is run without a shell all the same.
+_SAYS_CODE = ' || echo "exit code $?"'
+#: What a shell does more with than to split words, by its characters outside of and within quotes.
+_OPERATORS = frozenset("();<>|&")
+_EXPANDED = frozenset("$`\\*?[{~!#\n")
 
 
 class _Failed(Exception):  # noqa: N818 - says what happened
@@ -92,9 +104,26 @@ def _python(block: Block, names: dict[str, Any]) -> str:
     return out.getvalue()
 
 
+def started_by(text: str) -> list[str]:
+    """Returns what starts a reader's command: without a shell, where that would only split it."""
+    line = text.strip()
+    if not set(line) & _EXPANDED:
+        split = shlex.shlex(line, posix=True, punctuation_chars=True)
+        split.whitespace_split = True
+        words = list(split)
+        if words[:1] and words[0] in _STARTED and not any(set(w) <= _OPERATORS for w in words):
+            return [*_STARTED[words[0]], *words[1:]]
+    return [_SHELL, "-euo", "pipefail", "-c", text]
+
+
 def _shell(text: str) -> str:
+    command = text.strip()
+    started = started_by(command.removesuffix(_SAYS_CODE))
+    if started[0] == _SHELL:
+        started = started_by(text)
+    says_code = command.endswith(_SAYS_CODE) and started[0] != _SHELL
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
+        started,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,6 +131,8 @@ def _shell(text: str) -> str:
         timeout=_DEADLINE_S,
         check=False,
     )
+    if done.returncode and says_code:
+        return f"{done.stdout}exit code {done.returncode}\n"
     if done.returncode:
         raise _Failed(f"exit code {done.returncode}:\n{done.stdout}")
     return done.stdout
@@ -109,7 +140,14 @@ def _shell(text: str) -> str:
 
 @contextlib.contextmanager
 def _serving(text: str) -> Iterator[None]:
-    process = subprocess.Popen(["env", *shlex.split(text)], stdout=subprocess.DEVNULL)
+    words = shlex.split(text)
+    name = words.index("sps")
+    variables = dict(word.split("=", 1) for word in words[:name])
+    process = subprocess.Popen(
+        [*_STARTED["sps"], *words[name + 1 :]],
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+    )
     try:
         yield
     finally:

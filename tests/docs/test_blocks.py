@@ -19,6 +19,8 @@ _DEADLINE_S = deadline(500.0)
 _LEFT_OUT = not_run()
 _BLOCKS = list(all_blocks())
 _RUN = sorted({block.page for block in _BLOCKS if is_run(block, _LEFT_OUT)})
+#: (As a program, not as a module: what such a program starts may be forked, too.)
+_RUN_PAGE = "import sys; from tests.docs.run_page import main; main(*sys.argv[1:])"
 #: What a reader has beside the page, in a checkout.
 _BESIDE = ("examples", "scripts", "yamls", "pyproject.toml", "constraints.txt")
 
@@ -51,7 +53,7 @@ def test_a_page_does_what_it_says(page: str, as_a_reader: Path) -> None:
     try:
         with log.open("w") as out:
             done = subprocess.run(
-                [sys.executable, "-m", "tests.docs.run_page", page, str(as_a_reader)],
+                [sys.executable, "-c", _RUN_PAGE, page, str(as_a_reader)],
                 cwd=ROOT,
                 stdout=out,
                 stderr=subprocess.STDOUT,

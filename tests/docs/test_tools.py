@@ -14,7 +14,7 @@ import pytest
 from harness.deadlines import deadline
 from tests.docs import commands, raised
 from tests.docs.blocks import ROOT, Block, NotRun, blocks_of, is_run
-from tests.docs.run_page import commands_of
+from tests.docs.run_page import commands_of, started_by
 
 _DEADLINE_S = deadline(120.0)
 
@@ -98,6 +98,10 @@ def test_a_reason_is_for_one_block() -> None:
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "it shows\n1"),
         ("```console\n$ echo a\nb\n```\n", "it shows\na"),
         ("```sh\nfalse\n```\n", "exit code 1"),
+        (
+            "```console\n$ python -c 'exit(3)' || echo \"exit code $?\"\nexit code 4\n```\n",
+            "code 3\n",
+        ),
         ("```toml\n[profiles.x]\nlog_level = 'LOUD'\n```\n", "profiles.x.log_level"),
     ],
 )
@@ -115,6 +119,32 @@ def test_a_page_that_is_wrong_fails(text: str, said: str, tmp_path: Path) -> Non
     assert done.returncode == 1
     assert said in done.stderr
     assert f"{page}:1" in done.stderr
+
+
+def test_a_command_is_started_without_a_shell_where_that_would_only_split_it() -> None:
+    assert started_by("sps list --json\n")[1:] == [
+        "-m",
+        "shared_pathways_service.cli",
+        "list",
+        "--json",
+    ]
+    quoted = """python -c "print(1); print('a  b')" x=1"""
+    assert started_by(quoted) == [sys.executable, "-c", "print(1); print('a  b')", "x=1"]
+    for text in (
+        "sps list | cat",
+        "sps list; sps status",
+        "sps list && true",
+        "sps list >out",
+        "(sps list)",
+        "sps list &",
+        "sps list $NAME",
+        "sps list *",
+        "sps list\nsps status",
+        "A=1 sps list",
+        "true",
+        "",
+    ):
+        assert started_by(text) == ["bash", "-euo", "pipefail", "-c", text], text
 
 
 def test_words_are_read_without_running_them() -> None:

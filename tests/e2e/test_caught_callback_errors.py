@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left
+from harness.layers.thorough import thorough
 from harness.processes import REPOSITORY
 from tests.e2e.sps_run import run
 
@@ -56,7 +57,8 @@ catch_all()
 ENDING
 """
 )
-BARRIERS = ("jax.effects_barrier()", "pass")
+#: (Without one, the end meets more that nobody has waited for.)
+BARRIERS = (*thorough("jax.effects_barrier()"), "pass")
 ENDINGS = ("connection.close()", "pass")
 #: What the CPU prints of the errors that are caught.
 CAUGHT = "".join(f"caught {kind}\n" for kind in KINDS)

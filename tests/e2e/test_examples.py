@@ -29,6 +29,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return dict(os.environ)
 
 
+# (`test_demo` runs it, too, in less time than both take.)
+@pytest.mark.thorough
 def test_train_digits(environment: dict[str, str], own_directories: Path) -> None:
     with embedded(2):
         done = subprocess.run(

@@ -13,8 +13,6 @@ from harness.processes import KIND, REPOSITORY
 from shared_pathways_service.runtime.descriptors import NEEDED
 from shared_pathways_service.runtime.settings import Settings
 
-pytestmark = pytest.mark.real_starts
-
 CONNECT = f"""
 import os, resource
 from shared_pathways_service import errors, isc_pathways
@@ -30,9 +28,11 @@ except errors.PreflightError as error:
 """
 
 
-def limited(
-    soft: int, hard: int, module: list[str], deadline_s: float = START_S
-) -> subprocess.CompletedProcess[str]:
+#: Of a program that starts, before it is one: what it needs, imports included, is counted.
+real_starts = pytest.mark.real_starts
+
+
+def limited(soft: int, hard: int, module: list[str]) -> subprocess.CompletedProcess[str]:
     limit = (
         "import resource, os, sys; resource.setrlimit(resource.RLIMIT_NOFILE, "
         f"({soft}, {hard})); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
@@ -42,13 +42,13 @@ def limited(
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=deadline_s,
+        timeout=START_S,
         check=False,
     )
 
 
 def connect(*, soft: int, hard: int, opened: int = 0) -> str:
-    done = limited(soft, hard, ["-c", CONNECT.replace("OPEN", str(opened))], 3 * START_S)
+    done = limited(soft, hard, ["-c", CONNECT.replace("OPEN", str(opened))])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -58,6 +58,7 @@ def nothing_started() -> bool:
     return not (settings.state_dir / "agents").exists() and not settings.runtime_dir.exists()
 
 
+@real_starts
 def test_connect_names_a_hard_limit_that_is_too_low() -> None:
     said = connect(soft=64, hard=64)
     assert said.startswith("PreflightError a process may open 64 files (the hard limit RLIM")
@@ -66,6 +67,7 @@ def test_connect_names_a_hard_limit_that_is_too_low() -> None:
     assert nothing_started()
 
 
+@real_starts
 def test_connect_counts_the_files_that_are_open() -> None:
     said = connect(soft=300, hard=4096, opened=280)
     assert "of at most 300 files open (RLIMIT_NOFILE)" in said
@@ -73,13 +75,31 @@ def test_connect_counts_the_files_that_are_open() -> None:
     assert nothing_started()
 
 
-def test_a_low_soft_limit_is_raised_for_the_service_and_left_as_it_is_for_the_program() -> None:
+@pytest.mark.parametrize(
+    "starts",
+    ["forked", pytest.param("real", marks=[pytest.mark.thorough, pytest.mark.real_starts])],
+)
+def test_a_low_soft_limit_is_raised_for_the_service_and_left_as_it_is_for_the_program(
+    starts: str,
+) -> None:
+    assert starts
+    # (The program limits itself, and the service that it starts: that is ten processes.)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))"
     try:
-        assert connect(soft=64, hard=4096) == "sum 3.0 64\n"
+        done = subprocess.run(
+            [sys.executable, "-c", limit + CONNECT.replace("OPEN", "0")],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=3 * START_S,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "sum 3.0 64\n"), done.stderr
     finally:
         shut_down()
 
 
+@real_starts
 @pytest.mark.parametrize(
     "server",
     [
@@ -104,6 +124,7 @@ def test_a_service_does_not_start_where_it_could_not_serve(server: list[str]) ->
     assert "`ulimit -n 4096`" in done.stderr
 
 
+@real_starts
 def test_doctor_checks_the_limit() -> None:
     doctor = ["-m", "shared_pathways_service.cli", "doctor"]
     failed = limited(64, 64, doctor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -308,3 +309,5 @@ class ClaimsMachine(RuleBasedStateMachine):
 
 
 TestClaims = ClaimsMachine.TestCase
+# (As of `test_properties`.)
+TestClaims.settings = settings(max_examples=settings().max_examples * 2 // 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
@@ -277,3 +278,6 @@ class ResourceManagerMachine(WorkerMachine):
 
 
 TestResourceManager = ResourceManagerMachine.TestCase
+# (After each of up to forty steps it judges the whole book: an example costs as much as a hundred
+# of other tests.)
+TestResourceManager.settings = settings(max_examples=settings().max_examples * 2 // 5)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from harness.embedded import embedded, eventually, nothing_left
+from harness.fork_server import client
 from harness.programs import program
 
-pytestmark = [pytest.mark.race, pytest.mark.real_starts]
+pytestmark = pytest.mark.race
 
 BEGIN = """
 import time
@@ -54,6 +56,9 @@ ENDS = {
     "never closed, SIGINT in a fetch": (OPEN + FETCH, signal.SIGINT, -signal.SIGINT),
     "interrupted while connecting": (INTERRUPTED, None, 0),
 }
+#: Their interpreters end while a program of theirs runs: these are started as a user starts them,
+#: as what ends them may hang on how they began. The others are forks of an interpreter.
+ANEW = ("SIGTERM in a fetch", "never closed, SIGINT in a fetch")
 CRASHES = ("terminate called", "core dumped", "Fatal Python", "exception not rethrown")
 
 
@@ -70,9 +75,24 @@ def end(name: str) -> None:
             assert "ValueError: mine" in text
 
 
+def end_each(names: Sequence[str]) -> None:
+    # Two at a time: as many as there are slices.
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(end, names))
+
+
 def test_exit_codes() -> None:
     with embedded(2, 0, "--standby_proxies=2"):
-        # Two at a time: as many as there are slices.
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(end, ENDS))
+        end_each([name for name in ENDS if name not in ANEW])
+        # The service is none of their ends, and its proxies need no start of their own.
+        with client.paused():
+            end_each(ANEW)
+        eventually(nothing_left, "all proxies to be gone")
+
+
+@pytest.mark.thorough
+@pytest.mark.real_starts
+def test_exit_codes_of_programs_and_a_service_that_are_all_started_anew() -> None:
+    with embedded(2, 0, "--standby_proxies=2"):
+        end_each([*ENDS])
         eventually(nothing_left, "all proxies to be gone")
