@@ -104,8 +104,13 @@ class ServiceView:
             self._asked.add("events")
             questions.append(self._read_events())
         self._asked.update(pod.uid for pod in crashed)
+        # (Not by the readiness, of which each reading has other times.)
+        known = self._answers()
         await asyncio.gather(*questions)
-        return self.readiness != found
+        return self._answers() != known
+
+    def _answers(self) -> tuple[object, ...]:
+        return dict(self._last_words), self._manager_log, self._hint
 
     def _take_pod(self, pod: Object, *, gone: bool) -> None:
         uid = _uid(pod)
