@@ -21,6 +21,7 @@ from harness.layers.thorough import thorough
 from harness.testbed.programs import CACHE_DIR, real_cluster, sayer, skip_without_testbed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import (
+    ApiRefused,
     Namespace,
     Testbed,
     TestbedUnavailable,
@@ -32,6 +33,8 @@ from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.launching import launch
 
 _NAMESPACE = pytest.StashKey[Namespace]()
+#: Suffixes of the directories of the run's testbeds.
+_SHARED, _DISTURBED = "", "-disturbed"
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
 IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
 #: The same, as values of a test's parameter.
@@ -57,12 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_worker():
         return
-    # It would end with this process, but nothing should be left when pytest prints its summary.
-    directory = _directory(os.getpid())
-    if (description := Description.read(directory)) is not None:
-        Testbed(directory, description).stop()
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.with_suffix(".lock").unlink(missing_ok=True)
+    # They would end with this process, but nothing should be left when pytest prints its summary.
+    for name in (_SHARED, _DISTURBED):
+        directory = _directory(os.getpid(), name)
+        _remove(directory)
+        directory.with_suffix(".lock").unlink(missing_ok=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,23 +87,35 @@ def pytest_runtest_makereport(
 def testbed(testbed_programs: Programs, request: pytest.FixtureRequest) -> Testbed:
     """The run's testbed: whoever needs it first starts it, and it ends with the run."""
     del testbed_programs  # they are there
-    # The process that lives as long as the run.
-    owner = os.getppid() if _is_worker() else os.getpid()
-    directory = _directory(owner)
-    with filelock.FileLock(directory.with_suffix(".lock")):
-        description = Description.read(directory)
-        if description is None or not description.process.is_alive():
-            shutil.rmtree(directory, ignore_errors=True)
-            _start(directory, owner, request.config)
-    return Testbed.attach(directory)
+    with _lock(_SHARED):
+        return _started(_SHARED, request.config)
 
 
 @pytest.fixture(scope="module")
 def own_testbed(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Testbed]:
-    """A testbed of a module's own, for what would disturb all others, as an API server's death."""
+    """A new testbed of a module's own, for what needs one that no test has used."""
     del testbed  # it says whether there can be one
     with Testbed.start(cache_dir=CACHE_DIR, report=sayer(request.config)) as made:
         yield made
+
+
+@pytest.fixture
+def disturbed_testbed(
+    testbed_programs: Programs, request: pytest.FixtureRequest
+) -> Iterator[Testbed]:
+    """The run's second testbed, for what would disturb other tests, as an API server's death.
+
+    One test at a time has it, since the start of one for each costs more than most of the tests.
+    """
+    del testbed_programs  # they are there
+    with _lock(_DISTURBED):
+        made = _started(_DISTURBED, request.config)
+        yield made
+        # Of a test that failed before it started the API server again, no other gets it.
+        try:
+            made.api.items("/api/v1/nodes")
+        except ApiRefused:
+            _remove(made.directory)
 
 
 @pytest.fixture
@@ -152,8 +166,34 @@ def _is_worker() -> bool:
     return bool(os.environ.get("PYTEST_XDIST_WORKER"))
 
 
-def _directory(owner: int) -> Path:
-    return Path(tempfile.gettempdir()) / f"sps-testbed-{os.getuid()}-{owner}"
+def _owner() -> int:
+    """Returns the process that lives as long as the run."""
+    return os.getppid() if _is_worker() else os.getpid()
+
+
+def _directory(owner: int, name: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"sps-testbed-{os.getuid()}-{owner}{name}"
+
+
+def _lock(name: str) -> filelock.FileLock:
+    return filelock.FileLock(_directory(_owner(), name).with_suffix(".lock"))
+
+
+def _started(name: str, config: pytest.Config) -> Testbed:
+    """Returns one of the run's testbeds, and starts it if it does not run; needs its lock."""
+    directory = _directory(_owner(), name)
+    description = Description.read(directory)
+    if description is None or not description.process.is_alive():
+        shutil.rmtree(directory, ignore_errors=True)
+        _start(directory, _owner(), config)
+    return Testbed.attach(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Stops the testbed of a directory if there is one, and removes all of it."""
+    if (description := Description.read(directory)) is not None:
+        Testbed(directory, description).stop()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _start(directory: Path, owner: int, config: pytest.Config) -> None:

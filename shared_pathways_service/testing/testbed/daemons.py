@@ -22,6 +22,9 @@ TIED_TO_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 _STOP_S = 5.0
 _RESTART_PAUSE_S = 0.5
 _TAIL_BYTES = 2000
+#: The programs are written in Go, and most of what they compute at their start is the collection of
+#: garbage: it waits until the heap has grown fivefold, where there is memory for that.
+_GO = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 
 
 class Daemon:
@@ -39,7 +42,7 @@ class Daemon:
         self._command = command
         self._report = report
         # Not the environment of the testbed's creator, which is a test's or a user's.
-        self._env = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent)}
+        self._env = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent), **_GO}
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
 

@@ -25,22 +25,22 @@ CLOSE = "connection.close()"
 END = 'os.environ["SPS_PATIENCE"] = "0.2"'
 
 
-@pytest.fixture(scope="module")
-def service(own_testbed: Testbed) -> Iterator[DeployedService]:
-    """A service of two slices, on a testbed of which only this module knows."""
-    with served(own_testbed) as made:
+@pytest.fixture
+def service(disturbed_testbed: Testbed) -> Iterator[DeployedService]:
+    """A service of two slices, on a testbed that no other test uses meanwhile."""
+    with served(disturbed_testbed) as made:
         yield made
 
 
 def test_agents_delete_when_the_api_server_is_back(
-    service: DeployedService, own_testbed: Testbed
+    service: DeployedService, disturbed_testbed: Testbed
 ) -> None:
     with (
         client(service.namespace, LEAVES.replace("LEAVE", CLOSE)) as closing,
         client(service.namespace, LEAVES.replace("LEAVE", END)) as ending,
     ):
         name, left = (running.expect("connected")["name"] for running in (closing, ending))
-        own_testbed.kill_api_server()
+        disturbed_testbed.kill_api_server()
         for running in (closing, ending):
             running.tell("leave")
         # Who ends without closing waits for a moment only, and is told.
@@ -56,6 +56,6 @@ def test_agents_delete_when_the_api_server_is_back(
         entries = journal()
         assert {entry.name for entry in entries} == {name, left}
         assert all(entry.agent.is_alive() and not entry.owner.is_alive() for entry in entries)
-        own_testbed.start_api_server()
+        disturbed_testbed.start_api_server()
         wait_until("the agents to be done", lambda: not journal())
         all_free(service)

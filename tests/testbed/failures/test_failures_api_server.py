@@ -54,9 +54,9 @@ say("done")
 
 @pytest.mark.timeout(600)
 @pytest.mark.thorough
-def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> None:
+def test_an_api_server_that_is_killed_and_comes_back(disturbed_testbed: Testbed) -> None:
     with contextlib.ExitStack() as stack:
-        namespace = stack.enter_context(new_namespace(own_testbed))
+        namespace = stack.enter_context(new_namespace(disturbed_testbed))
         # A service that verifies users needs the API server for new tenants only.
         prepare_verification(namespace)
         deploy_service(namespace, {KIND: 4}, ready=False, verify_users=True)
@@ -67,8 +67,8 @@ def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> No
         # While the service is waited for: nothing but time is lost.
         idle.tell("idle")
         idle.expect("service.waiting")
-        own_testbed.kill_api_server()
-        own_testbed.start_api_server()
+        disturbed_testbed.kill_api_server()
+        disturbed_testbed.start_api_server()
         namespace.add_nodes({KIND: 4}, cpu_nodes=0)
         idle.expect("serving")
 
@@ -81,7 +81,7 @@ def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> No
         # Last, as its transfers take a core until one fails.
         transferring.tell("begin")
         assert transferring.expect("begun")["sum"] == 2.0 * (1 << 22)
-        own_testbed.kill_api_server()
+        disturbed_testbed.kill_api_server()
         for each in (idle, transferring, closing, exiting):
             assert each.expect("tunnel.broken")["reason"]
 
@@ -100,7 +100,7 @@ def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> No
         assert left in line
         assert f"sps delete {left}" in line
 
-        own_testbed.start_api_server()
+        disturbed_testbed.start_api_server()
         idle.tell("leave")
         for each, cause in (
             (idle, "NoneType"),

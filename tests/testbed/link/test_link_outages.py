@@ -28,23 +28,25 @@ AWAY_S = 3.0
 
 
 @pytest.mark.timeout(600)
-def test_the_api_server_is_killed_and_comes_back(own_testbed: Testbed) -> None:
+def test_the_api_server_is_killed_and_comes_back(disturbed_testbed: Testbed) -> None:
     with contextlib.ExitStack() as stack:
         namespaces, clients = [], []
         for images in IMAGES:
-            namespace = stack.enter_context(new_namespace(own_testbed))
+            namespace = stack.enter_context(new_namespace(disturbed_testbed))
             deployed_with(namespace, images)
-            way = stack.enter_context(open_way(namespace))
             namespaces.append(namespace)
+        # (Last, because they compute all the time.)
+        for namespace in namespaces:
+            way = stack.enter_context(open_way(namespace))
             clients.append(stack.enter_context(link_client(namespace, way)))
         before = [client.step() for client in clients]
         for client in clients:
             client.ask_for_step()
-        own_testbed.kill_api_server()
+        disturbed_testbed.kill_api_server()
         for log in agent_logs():
             wait_until("a dial that fails", functools.partial(has_dialled_in_vain, log))
         time.sleep(AWAY_S)
-        own_testbed.start_api_server()
+        disturbed_testbed.start_api_server()
         for client in clients:
             client.stepped()
         for first, client in zip(before, clients, strict=True):

@@ -33,9 +33,41 @@ pytestmark = [
 #: More than there is time for: the training ends with its pod.
 STEPS = 1_000_000
 
+#: Runs the example with steps that last, as those on TPUs do: at its own pace, what computes them
+#: all takes this machine's cores from whatever else runs.
+PACED = """
+import runpy, sys, time
+from shared_pathways_service import elastic
+step_done = elastic.Attempt.step_done
+def at_a_pace(attempt, *state):
+    time.sleep(0.3)
+    step_done(attempt, *state)
+elastic.Attempt.step_done = at_a_pace
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+#: A line of a training on all slices, for what needs no training.
+ON_ALL_SLICES = (
+    "step=1 elastic_manager.good_slice_count=3 elastic_manager.elastic_down_event_count=0"
+)
 
-def manifest(tmp_path: Path) -> Path:
-    """The example's PathwaysJob, on our servers, with small slices and the example's training."""
+
+def training(tmp_path: Path) -> list[str]:
+    """Returns the command of the example's training."""
+    paced = tmp_path / "paced.py"
+    paced.write_text(PACED)
+    return [
+        "python",
+        str(paced),
+        str(REPOSITORY / "examples" / "elastic_train.py"),
+        f"--directory={tmp_path / 'run'}",
+        f"--steps={STEPS}",
+        "--snapshot-period=5",
+    ]
+
+
+def manifest(tmp_path: Path, command: list[str]) -> Path:
+    """The example's PathwaysJob, on our servers, with small slices and another command."""
     job = yaml.safe_load((REPOSITORY / "yamls" / "elastic-training.yaml").read_text())
     spec = job["spec"]
     spec["workers"][0]["topology"] = "2x2"
@@ -48,13 +80,7 @@ def manifest(tmp_path: Path) -> Path:
     plugin = standalone.place(tmp_path / "plugin")
     main |= {
         "image": "python:3.13",
-        "command": [
-            "python",
-            str(REPOSITORY / "examples" / "elastic_train.py"),
-            f"--directory={tmp_path / 'run'}",
-            f"--steps={STEPS}",
-            "--snapshot-period=5",
-        ],
+        "command": command,
         "env": [{"name": "PYTHONPATH", "value": f"{plugin}:{REPOSITORY}"}],
     }
     path = tmp_path / "job.yaml"
@@ -106,7 +132,8 @@ def restarts(head: Object) -> int:
 
 def test_a_slice_goes_and_comes_back(namespace: Namespace, tmp_path: Path) -> None:
     namespace.add_nodes({"tpuv5e:2x2": 3}, cpu_nodes=1)
-    with disrupt(administrator(namespace), "-t", 240, manifest(tmp_path)) as running:
+    job = manifest(tmp_path, training(tmp_path))
+    with disrupt(administrator(namespace), "-t", 240, job) as running:
         said, _ = running.communicate()
     assert running.returncode == 0, said
     order = (
@@ -164,7 +191,8 @@ def test_a_slice_goes_and_comes_back(namespace: Namespace, tmp_path: Path) -> No
 
 def test_who_gives_up_gives_the_node_back(namespace: Namespace, tmp_path: Path) -> None:
     namespace.add_nodes({"tpuv5e:2x2": 3}, cpu_nodes=1)
-    with disrupt(administrator(namespace), "-t", 240, manifest(tmp_path)) as running:
+    job = manifest(tmp_path, ["sh", "-c", f"echo {ON_ALL_SLICES}; exec sleep 1000"])
+    with disrupt(administrator(namespace), "-t", 240, job) as running:
         assert running.stdout is not None
         said = []
         for line in running.stdout:

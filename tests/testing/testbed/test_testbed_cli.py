@@ -15,7 +15,9 @@ from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 from harness.testbed.programs import CACHE_DIR
 from shared_pathways_service.manifests.service_jobset import service_address
-from shared_pathways_service.testing.testbed import Testbed
+from shared_pathways_service.testing.testbed import Testbed, TestbedError
+from shared_pathways_service.testing.testbed.build import Programs
+from tests.testing.testbed.leftovers import processes_of, still_there
 
 SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
 
@@ -27,8 +29,8 @@ SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
         pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
     ],
 )
-def test_up_until_a_signal(testbed: Testbed, number: signal.Signals, code: int) -> None:
-    del testbed  # it says whether there can be one
+def test_up_until_a_signal(testbed_programs: Programs, number: signal.Signals, code: int) -> None:
+    del testbed_programs  # they are there
     with subprocess.Popen(
         [*SPS, "testbed", "up", "--pools=tpuv6e:2x2=1"],
         cwd=REPOSITORY,
@@ -45,12 +47,17 @@ def test_up_until_a_signal(testbed: Testbed, number: signal.Signals, code: int) 
         assert all(path.stat().st_mode & 0o077 == 0 for path in configs)
         assert f'pathways_service="{service_address("pathways")}"' in said
         running = Testbed.attach(configs[0].parent)
+        processes = processes_of(running.directory)
+        assert len(processes) >= 7
         names = [node["metadata"]["name"] for node in running.api.items("/api/v1/nodes")]
         assert names == ["cpu-0", "cpu-1", "tpuv6e-2x2-0-0"]
         process.send_signal(number)
         assert process.wait() == code
     assert not running.directory.exists()
     assert running.wait_for_end(0)
+    assert still_there(processes) == []
+    with pytest.raises(TestbedError, match="no testbed runs"):
+        Testbed.attach(running.directory)
 
 
 def test_invalid_pools_are_refused_before_the_start() -> None:
