@@ -13,7 +13,7 @@ from tests.kube.nowhere import NowhereApi
 
 
 class TellingApi(NowhereApi):
-    """Tells why Jobs cannot create pods, and has a log without a word of it."""
+    """Tells why Jobs cannot create pods, and has logs without a word of it."""
 
     def __init__(self, *reasons: str) -> None:
         super().__init__()
@@ -26,8 +26,7 @@ class TellingApi(NowhereApi):
 
     async def chunks(self, path: str) -> AsyncIterator[bytes]:
         assert path.endswith("/log")
-        return
-        yield b""
+        yield b"a line\n"
 
 
 def found_anew(*reasons: str) -> list[bool]:
