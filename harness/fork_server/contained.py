@@ -11,10 +11,11 @@ import ctypes
 import os
 import signal
 from collections.abc import Sequence
+from typing import NoReturn
 
 from harness.fork_server.process_title import show_as
 
-__all__ = ["PREFIX", "enter", "within"]
+__all__ = ["PREFIX", "end_as", "enter", "within"]
 
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 #: What is before the program of a container. (The modules of the testbed must not be loaded here.)
@@ -46,15 +47,15 @@ def enter() -> None:
     _call("mount", None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
     child = os.fork()
     if child:
-        _stand_for(child)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        end_as(child)
     _call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _call("mount", b"proc", b"/proc", b"proc", flags, None)
 
 
-def _stand_for(child: int) -> None:
+def end_as(child: int) -> NoReturn:
     """Waits for a child, and ends as it does."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Sequence
 
+from harness.fork_server.contained import end_as
 from harness.fork_server.process_title import show_as
 
 __all__ = ["IN_DIRECTORY", "SPACES", "Entry", "enter", "entry_of"]
@@ -68,15 +69,6 @@ def enter(target: int) -> None:
             raise OSError(number, f"setns: {os.strerror(number)}")
         os.close(space)
     if child := os.fork():
-        _stand_for(child)
-
-
-def _stand_for(child: int) -> None:
-    """Waits for a child, and ends as it does."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    os._exit(code & 0xFF)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        end_as(child)

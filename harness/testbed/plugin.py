@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import http.client
 import os
 import shutil
 import tempfile
@@ -19,9 +20,9 @@ import pytest
 
 from harness.layers.thorough import thorough
 from harness.testbed.programs import CACHE_DIR, real_cluster, sayer, skip_without_testbed
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import (
-    ApiRefused,
     Namespace,
     Testbed,
     TestbedUnavailable,
@@ -61,10 +62,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_worker():
         return
     # They would end with this process, but nothing should be left when pytest prints its summary.
-    for name in (_SHARED, _DISTURBED):
-        directory = _directory(os.getpid(), name)
-        _remove(directory)
-        directory.with_suffix(".lock").unlink(missing_ok=True)
+    with contextlib.ExitStack() as undo:
+        for name in (_SHARED, _DISTURBED):
+            directory = _directory(os.getpid(), name)
+            undo.callback(directory.with_suffix(".lock").unlink, missing_ok=True)
+            undo.callback(_remove, directory)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,13 +111,11 @@ def disturbed_testbed(
     """
     del testbed_programs  # they are there
     with _lock(_DISTURBED):
-        made = _started(_DISTURBED, request.config)
-        yield made
-        # Of a test that failed before it started the API server again, no other gets it.
-        try:
-            made.api.items("/api/v1/nodes")
-        except ApiRefused:
-            _remove(made.directory)
+        directory = _directory(_owner(), _DISTURBED)
+        if Description.read(directory) is not None and not _answers(directory):
+            # A test has failed, or its process died, before it started the API server again.
+            _remove(directory)
+        yield _started(_DISTURBED, request.config)
 
 
 @pytest.fixture
@@ -191,9 +191,20 @@ def _started(name: str, config: pytest.Config) -> Testbed:
 
 def _remove(directory: Path) -> None:
     """Stops the testbed of a directory if there is one, and removes all of it."""
-    if (description := Description.read(directory)) is not None:
-        Testbed(directory, description).stop()
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        if (description := Description.read(directory)) is not None:
+            Testbed(directory, description).stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _answers(directory: Path) -> bool:
+    """Whether the API server of a testbed does."""
+    try:
+        Testbed.attach(directory).api.items("/api/v1/nodes")
+    except (SharedPathwaysError, OSError, http.client.HTTPException):
+        return False
+    return True
 
 
 def _start(directory: Path, owner: int, config: pytest.Config) -> None:

@@ -50,7 +50,7 @@ def test_the_short_form_has_every_release_with_itself_and_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """But for the one that `scripts/test` runs on: with itself."""
-    monkeypatch.setattr(releases, "HERE", {"3"})
+    monkeypatch.setattr(releases, "MAIN_RELEASE", "3")
     expected = {("1", "1"), ("1", "3"), ("3", "1"), ("2", "2"), ("2", "3"), ("3", "2")}
     assert set(releases.pairs(["1", "2", "3"], short=True)) == expected
     assert releases.pairs(["1"], short=True) == [("1", "1")]

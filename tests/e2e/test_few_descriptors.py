@@ -28,7 +28,7 @@ except errors.PreflightError as error:
 """
 
 
-#: Of a program that starts, before it is one: what it needs, imports included, is counted.
+#: What a program has open from its start on counts, and a fork has more.
 real_starts = pytest.mark.real_starts
 
 
@@ -82,8 +82,8 @@ def test_connect_counts_the_files_that_are_open() -> None:
 def test_a_low_soft_limit_is_raised_for_the_service_and_left_as_it_is_for_the_program(
     starts: str,
 ) -> None:
-    assert starts
-    # (The program limits itself, and the service that it starts: that is ten processes.)
+    del starts  # the marks of each say how processes start
+    # (The program limits itself once it runs, and with itself the ten processes of its service.)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))"
     try:
         done = subprocess.run(

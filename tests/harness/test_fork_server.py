@@ -571,6 +571,7 @@ def test_a_program_on_a_machine_sees_the_same(elsewhere: Machine, tmp_path: Path
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
         "import os; os.abort()",
+        "import os, signal; signal.signal(13, signal.SIG_DFL); os.kill(os.getpid(), 13)",
     ],
 )
 def test_a_program_on_a_machine_ends_the_same(elsewhere: Machine, source: str) -> None:
@@ -585,11 +586,11 @@ def test_a_program_ends_with_its_machine(elsewhere: Machine) -> None:
     source = "print('runs', flush=True); import time; time.sleep(1000)"
     command = [*elsewhere.prefix(), sys.executable, "-c", source]
 
-    def end() -> int:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
             assert process.stdout is not None
             assert process.stdout.readline() == "runs\n"
             elsewhere.fail()
-            return process.wait(deadline(60.0))
-
-    assert end() == -signal.SIGKILL
+            assert process.wait(deadline(60.0)) == -signal.SIGKILL
+        finally:
+            process.kill()

@@ -104,7 +104,7 @@ class ServiceView:
             self._asked.add("events")
             questions.append(self._read_events())
         self._asked.update(pod.uid for pod in crashed)
-        # (Not by the readiness, of which each reading has other times.)
+        # (The readiness is not compared: each reading of it has other times.)
         known = self._answers()
         await asyncio.gather(*questions)
         return self._answers() != known

@@ -40,6 +40,8 @@ class ServiceWatch:
         self._namespace = service.namespace
         self._jobset = [one for one in items_of(jobsets) if one["metadata"]["uid"] == service.uid]
         self._versions = {"jobsets": _version(jobsets), "pods": _version(pods)}
+        #: By the event loop's clock: when the readiness that was read last may change by itself.
+        self._changes_at: float | None = None
 
     async def wait_until(
         self, is_enough: Callable[[ServiceReadiness], bool], tell: Tell
@@ -60,7 +62,7 @@ class ServiceWatch:
 
         async with contextlib.aclosing(self._changes(on_trouble)) as changes:
             while True:
-                found = view.readiness
+                found = self._read()
                 if found.service.ended:
                     raise found.error()
                 if is_enough(found):
@@ -73,7 +75,7 @@ class ServiceWatch:
 
     async def wait_until_settled(self, is_enough: Callable[[ServiceReadiness], bool]) -> None:
         """Waits until its servers have survived their starts, or it is not ready any more."""
-        view, within_s = self.view, self.view.readiness.settles_in_s
+        within_s = self.view.readiness.settles_in_s
         if not within_s:
             return
         with contextlib.suppress(TimeoutError):
@@ -81,13 +83,24 @@ class ServiceWatch:
                 asyncio.timeout(within_s),
                 contextlib.aclosing(self._changes()) as changes,
             ):
-                while is_enough(view.readiness):
+                while is_enough(self._read()):
                     await anext(changes)
+
+    def _read(self) -> ServiceReadiness:
+        """Returns the readiness, and notes when time alone may change it."""
+        found = self.view.readiness
+        within_s = found.changes_in_s
+        now = asyncio.get_running_loop().time()
+        self._changes_at = None if within_s is None else now + within_s
+        return found
 
     async def _changes(
         self, on_trouble: Callable[[str], object] = lambda _: None
     ) -> AsyncGenerator[None, None]:
-        """Applies changes to the view; yields after each, and when time alone may change it."""
+        """Applies changes to the view; yields after each, and when time alone may change it.
+
+        The time is that of the caller's reading: meanwhile it may have passed.
+        """
         view = self.view
         queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
 
@@ -116,7 +129,7 @@ class ServiceWatch:
         try:
             while True:
                 try:
-                    async with asyncio.timeout(view.readiness.changes_in_s):
+                    async with asyncio.timeout_at(self._changes_at):
                         news = await queue.get()
                 except TimeoutError:
                     yield

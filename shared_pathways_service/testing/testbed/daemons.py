@@ -23,7 +23,7 @@ _STOP_S = 5.0
 _RESTART_PAUSE_S = 0.5
 _TAIL_BYTES = 2000
 #: The programs are written in Go, and most of what they compute at their start is the collection of
-#: garbage: it waits until the heap has grown fivefold, where there is memory for that.
+#: garbage: it waits until the heap has grown fivefold, or to this limit.
 _GO = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 
 

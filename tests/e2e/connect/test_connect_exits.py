@@ -56,8 +56,8 @@ ENDS = {
     "never closed, SIGINT in a fetch": (OPEN + FETCH, signal.SIGINT, -signal.SIGINT),
     "interrupted while connecting": (INTERRUPTED, None, 0),
 }
-#: Their interpreters end while a program of theirs runs: these are started as a user starts them,
-#: as what ends them may hang on how they began. The others are forks of an interpreter.
+#: Their interpreters end in the middle of a computation, and how that goes may depend on how they
+#: began: these are started as by a user. The others are forks of an interpreter.
 ANEW = ("SIGTERM in a fetch", "never closed, SIGINT in a fetch")
 CRASHES = ("terminate called", "core dumped", "Fatal Python", "exception not rethrown")
 
@@ -84,7 +84,7 @@ def end_each(names: Sequence[str]) -> None:
 def test_exit_codes() -> None:
     with embedded(2, 0, "--standby_proxies=2"):
         end_each([name for name in ENDS if name not in ANEW])
-        # The service is none of their ends, and its proxies need no start of their own.
+        # (The service runs already, and its proxies may be forks.)
         with client.paused():
             end_each(ANEW)
         eventually(nothing_left, "all proxies to be gone")
