@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from harness.fork_server.process_title import show_as
 
-__all__ = ["PREFIX", "end_as", "enter", "within"]
+__all__ = ["PREFIX", "call", "end_as", "enter", "within"]
 
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 #: What is before the program of a container. (The modules of the testbed must not be loaded here.)
@@ -42,16 +42,16 @@ def enter() -> None:
       OSError: This user may not.
     """
     show_as([os.fsencode(word) for word in _UNSHARE], [])
-    _call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    _call("unshare", _CLONE_NEWNS | _CLONE_NEWPID)
-    _call("mount", None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
+    call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    call("unshare", _CLONE_NEWNS | _CLONE_NEWPID)
+    call("mount", None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
     child = os.fork()
     if child:
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         end_as(child)
-    _call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    _call("mount", b"proc", b"/proc", b"proc", flags, None)
+    call("mount", b"proc", b"/proc", b"proc", flags, None)
 
 
 def end_as(child: int) -> NoReturn:
@@ -66,7 +66,8 @@ def end_as(child: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _call(name: str, *arguments: object) -> None:
+def call(name: str, *arguments: object) -> None:
+    """Calls a function of the C library that returns 0; raises OSError if it does not."""
     if getattr(_libc, name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -7,13 +7,12 @@ both of them do is done here, without another program: the process that was fork
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import signal
 from collections.abc import Sequence
 
-from harness.fork_server.contained import end_as
+from harness.fork_server.contained import call, end_as
 from harness.fork_server.process_title import show_as
 
 __all__ = ["IN_DIRECTORY", "SPACES", "Entry", "enter", "entry_of"]
@@ -24,7 +23,6 @@ SPACES = ("--pid", "--mount", "--uts")
 IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
 _TARGET = "--target="
 _NAMES = ("uts", "pid", "mnt")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +62,7 @@ def enter(target: int) -> None:
     show_as([os.fsencode(word) for word in words], [])
     # (With the last one, /proc is the machine's.)
     for space in [os.open(f"/proc/{target}/ns/{name}", os.O_RDONLY) for name in _NAMES]:
-        if _libc.setns(space, 0) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"setns: {os.strerror(number)}")
+        call("setns", space, 0)
         os.close(space)
     if child := os.fork():
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

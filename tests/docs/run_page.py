@@ -41,7 +41,7 @@ _STARTED = {
     "sps": [sys.executable, "-m", "shared_pathways_service.cli"],
     "python": [sys.executable],
 }
-_SHELL = "bash"
+_SHELL = ("bash", "-euo", "pipefail", "-c")
 #: Behind a command that fails, which is run without a shell all the same.
 _SAYS_CODE = ' || echo "exit code $?"'
 #: What a shell does more with than to split words, by its characters outside of and within quotes.
@@ -106,6 +106,10 @@ def _python(block: Block, names: dict[str, Any]) -> str:
 
 def started_by(text: str) -> list[str]:
     """Returns what starts a reader's command: without a shell, where that would only split it."""
+    return _started_without_a_shell(text) or [*_SHELL, text]
+
+
+def _started_without_a_shell(text: str) -> list[str] | None:
     line = text.strip()
     if not set(line) & _EXPANDED:
         split = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -113,17 +117,15 @@ def started_by(text: str) -> list[str]:
         words = list(split)
         if words[:1] and words[0] in _STARTED and not any(set(w) <= _OPERATORS for w in words):
             return [*_STARTED[words[0]], *words[1:]]
-    return [_SHELL, "-euo", "pipefail", "-c", text]
+    return None
 
 
 def _shell(text: str) -> str:
     command = text.strip()
-    started = started_by(command.removesuffix(_SAYS_CODE))
-    if started[0] == _SHELL:
-        started = started_by(text)
-    says_code = command.endswith(_SAYS_CODE) and started[0] != _SHELL
+    started = _started_without_a_shell(command.removesuffix(_SAYS_CODE))
+    says_code = started is not None and command.endswith(_SAYS_CODE)
     done = subprocess.run(
-        started,
+        started or [*_SHELL, text],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

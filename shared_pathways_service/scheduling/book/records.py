@@ -358,7 +358,7 @@ class Pool:
 
     @property
     def spares_beside_marked(self) -> int:
-        """Slices that are kept free as spares if nobody holds any; marked ones count as spares."""
+        """Slices to keep free while no tenant holds any: the spares, less the marked slices."""
         return max(0, self.spares - self.marked)
 
     @property
