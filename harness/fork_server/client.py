@@ -70,9 +70,8 @@ class ForkClient:
             arguments, directory, target = entry.command, entry.directory, entry.target
             # (As the shell does.)
             environment = {**environment, "PWD": directory}
-        if self.is_paused or program_of(arguments, environment) is None:
-            return None
-        if not is_plain(environment, self._ours):
+        program = program_of(arguments, environment)
+        if self.is_paused or program is None or not is_plain(program, environment, self._ours):
             return None
         if not Path(directory).is_dir():
             return None  # (the caller gets the error)
@@ -180,7 +179,7 @@ def _forked(*given: Any) -> int:
     (restores_signals, new_session, group, gid, gids, uid, umask, preexec) = given[14:22]
     words = [as_text(word) for word in arguments]
     if (
-        not (close_fds and restores_signals and preexec is None)
+        not (restores_signals and preexec is None)
         or (as_text(programs[0]) != words[0] and not _is_wrapped(words))
         or any(one not in (None, -1) for one in (gid, gids, uid))
         or group > 0
@@ -195,7 +194,7 @@ def _forked(*given: Any) -> int:
         {
             "directory": str(Path(as_text(directory or ".")).absolute()),
             "descriptors": {
-                **{fd: fd for fd in kept if fd != errors},
+                **{fd: fd for fd in (kept if close_fds else _inheritable()) if fd != errors},
                 0: max(stdin, 0),
                 1: stdout if stdout >= 0 else 1,
                 2: stderr if stderr >= 0 else 2,
@@ -208,6 +207,17 @@ def _forked(*given: Any) -> int:
         },
     )
     return int(_fork_exec(*given)) if pid is None else pid
+
+
+def _inheritable() -> list[int]:
+    """Returns this process's descriptors that a program inherits, but for the standard streams."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        # (One of them was the directory's, and threads may close others.)
+        with contextlib.suppress(OSError):
+            if int(path.name) > 2 and os.get_inheritable(int(path.name)):
+                found.append(int(path.name))
+    return found
 
 
 def _is_wrapped(words: Sequence[str]) -> bool:

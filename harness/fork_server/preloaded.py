@@ -56,6 +56,9 @@ _NAMES = (
     f"{_SERVERS}.xla.host_machine",
 )
 _JAX_CONFIG = "jax._src.config"
+#: It has the namespace of plug-ins, if there is one on the path when it is imported.
+_WITH_PLUG_INS = "jax._src.xla_bridge"
+_PLUG_INS = "jax_plugins"
 #: It has a context with the system's authorities, which these variables name.
 _WITH_AUTHORITIES = "aiohttp.connector"
 _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -80,19 +83,14 @@ def load(visible: Collection[str]) -> Shelf:
                 os.environ.setdefault(name, value)
         if _JAX_CONFIG in names:
             _configure_jax()
+        if _WITH_PLUG_INS in names:
+            _find_plug_ins()
         if _WITH_AUTHORITIES in names and any(
             os.environ.get(name) != before.get(name) for name in _AUTHORITIES
         ):
             connector = sys.modules[_WITH_AUTHORITIES]
             vars(connector)["_SSL_CONTEXT_VERIFIED"] = connector._make_ssl_context(True)
-        if "numpy.random" in names:
-            sys.modules["numpy.random"].seed()
-        if "platform" in names:
-            # (It remembers the name of the machine.)
-            vars(sys.modules["platform"])["_uname_cache"] = None
-        if "tempfile" in names:
-            # (It remembers what TMPDIR was.)
-            vars(sys.modules["tempfile"])["tempdir"] = None
+        _forget_what_was(names)
 
     shelf.on_import = imported
     shelf.put_away(visible)
@@ -100,6 +98,24 @@ def load(visible: Collection[str]) -> Shelf:
     gc.collect()
     gc.freeze()
     return shelf
+
+
+def _find_plug_ins() -> None:
+    """Looks for JAX's plug-ins on the path of the program."""
+    with contextlib.suppress(ModuleNotFoundError):
+        vars(sys.modules[_WITH_PLUG_INS])[_PLUG_INS] = importlib.import_module(_PLUG_INS)
+
+
+def _forget_what_was(names: Collection[str]) -> None:
+    """Lets modules that remember something of their process find it out anew."""
+    if "numpy.random" in names:
+        sys.modules["numpy.random"].seed()
+    if "platform" in names:
+        # (The name of the machine.)
+        vars(sys.modules["platform"])["_uname_cache"] = None
+    if "tempfile" in names:
+        # (What TMPDIR was.)
+        vars(sys.modules["tempfile"])["tempdir"] = None
 
 
 def _set_what_is_read_early() -> None:

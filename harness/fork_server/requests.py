@@ -14,6 +14,7 @@ from typing import Any, Self
 
 __all__ = [
     "SET_BY_JAX",
+    "SET_BY_RUN",
     "SET_BY_SPS",
     "SITE",
     "USUAL_LOCALE",
@@ -49,16 +50,27 @@ _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
     *("GRPC_", "TF_CPP_"),
 )
+#: Variables of XLA, which is never loaded by the processes of these modules.
+_XLAS = "TF_CPP_"
+_WITHOUT_XLA = frozenset(
+    f"shared_pathways_service.{name}"
+    for name in ("agent", "servers.resource_manager", "servers.supervisor", "servers.worker")
+)
 #: What an interpreter imports before the program, if there is such a module.
 SITE = "sitecustomize"
-#: JAX looks for plug-ins in it wherever it is.
-_PLUG_INS = "jax_plugins"
 #: What a directory on PYTHONPATH may have besides modules of its own.
 _NO_MODULES = frozenset({f"{SITE}.py", "__init__.py", "__pycache__"})
 #: Variables that JAX's import sets unless they are set; XLA reads them when it is loaded.
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 #: What `sps` sets before it imports gRPC, which reads it then.
 SET_BY_SPS = {"GRPC_VERBOSITY": "ERROR"}
+#: What `sps run` sets for programs, so that large arrays move faster: glibc reads it before the
+#: program, so a fork goes without. (As in the package, of which this module imports nothing.)
+SET_BY_RUN = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "40000000000",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,25 +215,30 @@ def _adds_only(directory: str) -> bool:
 
 
 def _is_module_in(paths: Sequence[str], name: str) -> bool:
-    if name in (SITE, _PLUG_INS) or name in sys.stdlib_module_names:
+    if name == SITE or name in sys.stdlib_module_names:
         return True
     # (A directory without a module's code comes after all others of its name.)
     spec = PathFinder.find_spec(name, paths) if name.isidentifier() else None
     return spec is not None and spec.loader is not None
 
 
-def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
+def is_plain(program: Program, environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     """Whether a fork of the server can have an environment.
 
     Args:
+      program: What the process runs.
       environment: The process's.
       ours: The fork server's.
     """
     if any(path != _REPOSITORY and not _adds_only(path) for path in added_paths(environment)):
         return False
+    if SET_BY_RUN.items() <= environment.items():
+        environment = {n: value for n, value in environment.items() if n not in SET_BY_RUN}
     usual = {**SET_BY_JAX, **SET_BY_SPS}
     environment, ours = ({**usual, **_with_locale(one)} for one in (environment, ours))
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
+    if program.kind == "-m" and program.name in _WITHOUT_XLA:
+        names = {name for name in names if not name.startswith(_XLAS)}
     return all(environment.get(name) == ours.get(name) for name in names)
 
 

@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 from harness.deadlines import deadline
-from harness.fork_server import client
+from harness.fork_server import client, requests
 from harness.fork_server.contained import PREFIX
 from harness.machines import Machine, machine
+from shared_pathways_service.runtime import allocator
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
@@ -534,6 +535,63 @@ def test_a_container_that_is_killed_ends_the_same(contained: Contained) -> None:
     forked, real = both(lambda: asyncio.run(run()))
     assert forked == real
     assert forked == 128 + signal.SIGKILL
+
+
+#: Tells of descriptors which files they are, and reads from the first.
+_TELLS = """
+import os, sys
+given = [int(word) for word in sys.argv[1:]]
+for number in given:
+    try:
+        print(number, os.fstat(number).st_ino)
+    except OSError:
+        print(number, "is closed")
+print(os.read(given[0], 9))
+"""
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_inherits_all_descriptors_that_it_is_not_kept_from() -> None:
+    told, tell = os.pipe()
+    os.set_inheritable(told, True)
+    command = [sys.executable, "-c", _TELLS, str(told), str(tell)]
+
+    def run() -> str:
+        os.write(tell, b"a word")
+        return subprocess.check_output(command, close_fds=False, text=True)
+
+    forked, real = both(run)
+    inode = os.fstat(told).st_ino
+    for end in (told, tell):
+        os.close(end)
+    assert forked == real == f"{told} {inode}\n{tell} is closed\nb'a word'\n"
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_jax_finds_the_plug_ins_of_a_process(tmp_path: Path) -> None:
+    (tmp_path / "jax_plugins").mkdir()
+    (tmp_path / "jax_plugins" / "mine.py").write_text("def initialize(): print('found')\n")
+    command = [sys.executable, "-c", "import jax; print(len(jax.devices('cpu')))"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    forked, real = both(lambda: subprocess.check_output(command, env=env, text=True))
+    assert forked == real
+    assert forked.startswith("found\n")
+
+
+def test_which_variables_a_fork_can_have() -> None:
+    def is_plain(*arguments: str, **environment: str) -> bool:
+        program = requests.program_of([sys.executable, *arguments], environment)
+        assert program is not None
+        return requests.is_plain(program, environment, {})
+
+    assert requests.SET_BY_RUN == allocator.ENVIRONMENT
+    assert is_plain("-c", "pass", **requests.SET_BY_RUN)
+    assert not is_plain("-c", "pass", MALLOC_ARENA_MAX="1")
+    # XLA reads it when it is loaded: workers do not load it, what computes does.
+    servers = "shared_pathways_service.servers"
+    assert is_plain("-m", f"{servers}.worker", TF_CPP_MIN_LOG_LEVEL="0")
+    assert not is_plain("-m", f"{servers}.proxy", TF_CPP_MIN_LOG_LEVEL="0")
+    assert not is_plain("-c", f"import {servers}.worker", TF_CPP_MIN_LOG_LEVEL="0")
 
 
 @pytest.fixture
