@@ -64,8 +64,8 @@ _NO_MODULES = frozenset({f"{SITE}.py", "__init__.py", "__pycache__"})
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 #: What `sps` sets before it imports gRPC, which reads it then.
 SET_BY_SPS = {"GRPC_VERBOSITY": "ERROR"}
-#: What `sps run` sets for programs, so that large arrays move faster: glibc reads it before the
-#: program, so a fork goes without. (As in the package, of which this module imports nothing.)
+#: What `sps run` sets for programs, so that large arrays move faster: a fork tells glibc itself.
+#: (As in the package, of which this module imports nothing.)
 SET_BY_RUN = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",

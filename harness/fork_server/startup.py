@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import faulthandler
 import fcntl
 import importlib.util
@@ -26,6 +27,7 @@ from typing import TextIO
 from harness.fork_server import client
 from harness.fork_server.process_title import show_as
 from harness.fork_server.requests import (
+    SET_BY_RUN,
     SITE,
     USUAL_LOCALE,
     Program,
@@ -58,6 +60,8 @@ _STARTERS = frozenset(
     }
 )
 _TITLE = [b"fork-server-of-a-test"]
+#: What SET_BY_RUN says, as parameters of mallopt (malloc.h). (-1: memory is never given back.)
+_SET_BY_RUN = {-8: 1, -4: 0, -1: -1}
 #: `sys.path` without what a program adds to it.
 _path = list(sys.path)
 
@@ -93,6 +97,10 @@ def become(start: Start, descriptors: Sequence[int]) -> Program:
     os.environ.update(environment)
     if not has_locale(environment):
         os.environ.update(USUAL_LOCALE)
+    if SET_BY_RUN.items() <= environment.items():
+        # (glibc reads these before a program.)
+        for parameter, value in _SET_BY_RUN.items():
+            ctypes.CDLL(None).mallopt(parameter, value)
     time.tzset()
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX") or None

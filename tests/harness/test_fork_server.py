@@ -578,6 +578,28 @@ def test_jax_finds_the_plug_ins_of_a_process(tmp_path: Path) -> None:
     assert forked.startswith("found\n")
 
 
+#: Whether 64 MiB are part of the heap, or are mapped on their own.
+_ALLOCATES = """
+import ctypes, pathlib
+block = ctypes.create_string_buffer(1 << 26)
+maps = pathlib.Path('/proc/self/maps').read_text().splitlines()
+heaps = [line.split()[0].split('-') for line in maps if line.endswith('[heap]')]
+at = ctypes.addressof(block)
+print(any(int(begin, 16) <= at < int(end, 16) for begin, end in heaps))
+"""
+
+
+@pytest.mark.usefixtures("is_forked")
+@pytest.mark.parametrize(("variables", "is_in_heap"), [({}, False), (requests.SET_BY_RUN, True)])
+def test_a_process_has_the_allocator_that_sps_run_asks_for(
+    variables: dict[str, str], is_in_heap: bool
+) -> None:
+    command = [sys.executable, "-c", _ALLOCATES]
+    env = {**os.environ, **variables}
+    forked, real = both(lambda: subprocess.check_output(command, env=env, text=True))
+    assert forked == real == f"{is_in_heap}\n"
+
+
 def test_which_variables_a_fork_can_have() -> None:
     def is_plain(*arguments: str, **environment: str) -> bool:
         program = requests.program_of([sys.executable, *arguments], environment)
