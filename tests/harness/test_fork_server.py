@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import json
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,47 +18,12 @@ import pytest
 
 from harness.deadlines import deadline
 from harness.fork_server import client, requests
-from harness.fork_server.contained import PREFIX
-from harness.machines import Machine, machine
 from shared_pathways_service.runtime import allocator
-from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
-from shared_pathways_service.testing.testbed.node_agent.container import (
-    Container,
-    LogFile,
-    find_isolation,
-)
+from tests.harness.comparisons import REPORT, both
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.environ.get("SPS_TEST_FORKS") == "0", reason="without forks"
 )
-
-needs_namespaces = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root has containers without a namespace of users"
-)
-#: Prints what a process can see of its start.
-REPORT = """
-import json, os, resource, signal, sys, warnings
-with open("/proc/self/cmdline") as file:
-    shown = file.read()
-with open("/proc/self/environ") as file:
-    environ = file.read()
-print(json.dumps({
-    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "shown": shown,
-    "name": __name__, "package": __package__, "file": globals().get("__file__"),
-    "environment": dict(os.environ), "shown_environment": sorted(environ.split("\\0")),
-    "directory": os.getcwd(), "parent": os.getppid(),
-    "own_session": os.getsid(0) == os.getpid(), "own_group": os.getpgrp() == os.getpid(),
-    "umask": os.umask(0), "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
-    "ignored": [n for n in range(1, 32) if signal.getsignal(n) is signal.SIG_IGN],
-    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
-    "warnings": [sys.warnoptions, [str(f) for f in warnings.filters]],
-    "threads": len(os.listdir("/proc/self/task")),
-    "streams": [[s.encoding, s.errors, s.name, s.mode, s.line_buffering, s.write_through,
-        type(s.buffer).__name__] for s in (sys.stdin, sys.stdout, sys.stderr)],
-    "input": sys.stdin.read(),
-    "imported": [name in sys.modules for name in ("jax", "numpy", "grpc", "asyncio")],
-}))
-"""
 
 
 def reported(arguments: list[str], **options: Any) -> dict[str, Any]:
@@ -79,28 +42,6 @@ def reported(arguments: list[str], **options: Any) -> dict[str, Any]:
 
 def buffered() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-
-
-def both(start: Callable[[], Any]) -> tuple[Any, Any]:
-    forked = start()
-    with client.paused():
-        return forked, start()
-
-
-@pytest.fixture
-def is_forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails the test if it starts no process by a fork."""
-    forked = []
-    start = client.ForkClient.start
-
-    def noting(self: client.ForkClient, *arguments: Any) -> int | None:
-        pid = start(self, *arguments)
-        forked.append(pid is not None)
-        return pid
-
-    monkeypatch.setattr(client.ForkClient, "start", noting)
-    yield
-    assert any(forked)
 
 
 @pytest.mark.parametrize(
@@ -450,93 +391,6 @@ print(json.dumps(context.cert_store_stats()))
     assert names_file is (forked["x509"] == 0)
 
 
-class Contained:
-    """Containers of the testbed, in a directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.isolation = find_isolation()
-
-    async def start(self, source: str, **env: str) -> Container:
-        return await Container.start(
-            [sys.executable, "-P", "-c", source, "a"],
-            env={"PATH": os.environ["PATH"], **env},
-            directory=self._directory,
-            log=LogFile(self._directory / "log"),
-            isolation=self.isolation,
-        )
-
-    def run(self, source: str, **env: str) -> tuple[int, list[str]]:
-        """Runs a program; returns its exit code, and its lines without their times."""
-
-        async def run() -> int:
-            return await (await self.start(source, **env)).wait()
-
-        code = asyncio.run(run())
-        lines = (self._directory / "log").read_text().splitlines()
-        return code, [line.partition(" ")[2] for line in lines]
-
-
-@pytest.fixture
-def contained(tmp_path: Path) -> Contained:
-    found = Contained(tmp_path)
-    assert (*TIED_TO_PARENT, *found.isolation.prefix) == PREFIX
-    return found
-
-
-_IN_CONTAINER = """
-import os, re
-status = open("/proc/self/status").read()
-pids = [name for name in os.listdir("/proc") if name.isdigit()]
-mounts = {line.split()[2]: line.split()[5] for line in open("/proc/mounts") if " /proc " in line}
-shared = [line for line in open("/proc/self/mountinfo") if "shared:" in line]
-print(os.getpid(), os.getppid(), os.getsid(0), os.getpgrp(), len(pids), shared)
-print(re.findall("Sig(?:Blk|Ign):.*", status), sorted(os.environ), os.getcwd())
-print(open("/proc/self/cmdline").read(), open("/proc/self/mounts").read().splitlines()[-1])
-"""
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-def test_a_container_sees_the_same(contained: Contained) -> None:
-    source = REPORT.replace('"parent": os.getppid()', '"parent": os.getppid(), "pid": os.getpid()')
-    for program in (_IN_CONTAINER, source):
-        forked, real = both(functools.partial(contained.run, program, OWN="ä"))
-        assert forked == real
-        assert forked[0] == 0
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-@pytest.mark.parametrize(
-    "source",
-    [
-        "raise SystemExit(7)",
-        "import os, signal; os.kill(1, signal.SIGKILL)",
-        "import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(1, signal.SIGTERM)",
-        "import os, sys; sys.stderr.write('no end of line'); os.abort()",
-        "import os, sys\nif os.fork() == 0:\n    os.execvp('sleep', ['sleep', '1000'])",
-    ],
-)
-def test_a_container_ends_the_same(contained: Contained, source: str) -> None:
-    forked, real = both(functools.partial(contained.run, source))
-    assert forked == real
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-def test_a_container_that_is_killed_ends_the_same(contained: Contained) -> None:
-    async def run() -> int:
-        container = await contained.start("import time; time.sleep(1000)")
-        await container.wait_for_process_1()
-        container.kill()
-        return await container.wait()
-
-    forked, real = both(lambda: asyncio.run(run()))
-    assert forked == real
-    assert forked == 128 + signal.SIGKILL
-
-
 #: Tells of descriptors which files they are, and reads from the first.
 _TELLS = """
 import os, sys
@@ -614,63 +468,3 @@ def test_which_variables_a_fork_can_have() -> None:
     assert is_plain("-m", f"{servers}.worker", TF_CPP_MIN_LOG_LEVEL="0")
     assert not is_plain("-m", f"{servers}.proxy", TF_CPP_MIN_LOG_LEVEL="0")
     assert not is_plain("-c", f"import {servers}.worker", TF_CPP_MIN_LOG_LEVEL="0")
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Machine]:
-    with machine("elsewhere", tmp_path) as running:
-        yield running
-
-
-_ON_MACHINE = """
-import os, platform, subprocess, sys
-print(platform.node(), os.getcwd(), os.environ["PWD"], os.getppid(), os.getpgrp(), os.getsid(0))
-print(open("/proc/sys/kernel/random/boot_id").read(), open("/proc/1/cmdline").read(), sys.argv)
-print(os.readlink("/proc/self").isdigit(), int(os.readlink("/proc/self")) == os.getpid())
-inner = "import os, sys; print(os.getpgrp(), os.getppid() == int(sys.argv[1]))"
-command = [sys.executable, "-c", inner, str(os.getpid())]
-print(subprocess.check_output(command, text=True))
-"""
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-def test_a_program_on_a_machine_sees_the_same(elsewhere: Machine, tmp_path: Path) -> None:
-    command = [*elsewhere.prefix(tmp_path), sys.executable, "-c", _ON_MACHINE, "a"]
-    forked, real = both(functools.partial(subprocess.check_output, command, text=True))
-    assert forked == real
-    assert forked.startswith(f"elsewhere {tmp_path} {tmp_path} 0 ")
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-@pytest.mark.parametrize(
-    "source",
-    [
-        "raise SystemExit(7)",
-        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
-        "import os; os.abort()",
-        "import os, signal; signal.signal(13, signal.SIG_DFL); os.kill(os.getpid(), 13)",
-    ],
-)
-def test_a_program_on_a_machine_ends_the_same(elsewhere: Machine, source: str) -> None:
-    command = [*elsewhere.prefix(), sys.executable, "-c", source]
-    forked, real = both(lambda: subprocess.run(command, check=False).returncode)
-    assert forked == real != 0
-
-
-@needs_namespaces
-@pytest.mark.usefixtures("is_forked")
-def test_a_program_ends_with_its_machine(elsewhere: Machine) -> None:
-    source = "print('runs', flush=True); import time; time.sleep(1000)"
-    command = [*elsewhere.prefix(), sys.executable, "-c", source]
-
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "runs\n"
-            elsewhere.fail()
-            assert process.wait(deadline(60.0)) == -signal.SIGKILL
-        finally:
-            process.kill()
