@@ -28,8 +28,8 @@ def kill_job_processes(uid: str) -> int:
     """
     killed: set[Identity] = set()
     deadline = timeouts.KILLED_PROCESSES.deadline()
-    # (Repeated, because a process may start another one before it is killed. One that is just ending
-    # has no variables any more, but may still hold files and memory.)
+    # (Repeated, because a process may start another one before it is killed. One that is just
+    # ending has no variables any more, but may still hold files and memory.)
     while (found := _marked(uid) | {one for one in killed if one.is_alive()}) and deadline.left_s:
         for process in found:
             signal_process(process, signal.SIGKILL)

@@ -35,8 +35,9 @@ TOUCH_INTERVAL_S = 3600.0
 
 #: The file that names the process whose logs these are.
 _OWNER = "service.json"
-#: The usual maximum length of a line.
+#: The usual maximum length of a line, and how many bytes are looked at for longer ones.
 _LINE_BYTES = 400
+_MOST_BYTES = 16 << 20
 
 
 class ServiceLogs:
@@ -181,15 +182,24 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:
-    """Returns the last lines of a log; empty if it cannot be read."""
+    """Returns the last lines of a log; empty if it cannot be read.
+
+    Of lines that are longer than `_MOST_BYTES` together, it returns the end.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            start = max(0, size - lines * _LINE_BYTES)
-            file.seek(start)
-            data = file.read()
+            length = max(1, lines) * _LINE_BYTES
+            while True:
+                start = max(0, size - length)
+                file.seek(start)
+                data = file.read(size - start)
+                # (The first line may be incomplete.)
+                if start == 0 or data.count(b"\n") > lines or length >= _MOST_BYTES:
+                    break
+                length = min(4 * length, max(length, _MOST_BYTES))
     except OSError:
         return []
-    found = data.decode(errors="replace").splitlines()
-    # The first line may be incomplete.
-    return found[-lines:] if start == 0 else found[1:][-lines:]
+    # (Not at "\r" and the like: with these a program writes one line again and again.)
+    found = data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
+    return found[-lines:] if lines else []
