@@ -94,7 +94,7 @@ def service() -> Script:
 
 def first_paint(page: Page, port: int) -> tuple[float, float]:
     """Opens the page; returns seconds to its first paint, and to all slices."""
-    page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+    page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#slices")
     return value_of(page, _FIRST_PAINT) / 1000, value_of(page, "window.complete_at") / 1000
 
 

@@ -31,9 +31,10 @@ class JupyterLab:
 
     Args:
       root: Directory for its settings and its notebooks.
+      base_url: The path below which it serves, as a hub's users have one.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, base_url: str = "/") -> None:
         self.root = root
         self._notebooks = root / "notebooks"
         self._notebooks.mkdir()
@@ -45,7 +46,11 @@ class JupyterLab:
         self._token = secrets.token_hex()
         self._process = ServerProcess(
             "jupyterlab",
-            [*_FLAGS, f"--ServerApp.root_dir={self._notebooks}"],
+            [
+                *_FLAGS,
+                f"--ServerApp.root_dir={self._notebooks}",
+                f"--ServerApp.base_url={base_url}",
+            ],
             env={
                 **{f"JUPYTER_{name}_DIR": str(own) for name in ("CONFIG", "RUNTIME", "DATA")},
                 "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"),
@@ -81,10 +86,14 @@ class JupyterLab:
         notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         nbformat.write(notebook, self._notebooks / f"{name}.ipynb")
-        address = r"http://127\.0\.0\.1:\d+/lab\b"
+        return self.address(f"lab/workspaces/{name}/tree/{name}.ipynb")
+
+    def address(self, path: str) -> str:
+        """Returns an address of the server as soon as it runs, with its token."""
+        address = r"(http://127\.0\.0\.1:\d+\S*/)lab\b"
         found = re.search(address, self._process.wait_for_line(address))
         assert found is not None
-        return f"{found[0]}/workspaces/{name}/tree/{name}.ipynb?token={self._token}"
+        return f"{found[1]}{path}?token={self._token}"
 
     def close(self) -> None:
         """Ends the server and its kernels; fails if a kernel does not end with the server."""

@@ -8,8 +8,10 @@ import contextlib
 import dataclasses
 import json
 import threading
+import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -17,19 +19,24 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import grpc.aio
 
 from harness.processes import DEADLINE_S
+from shared_pathways_service.api.job_requests import JobStatus
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.errors import (
     InvalidRequestError,
     ServiceNotFound,
     ServiceNotReady,
 )
+from shared_pathways_service.events import rfc3339
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.operations.service_readers.shown_counters import Counters
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.web.jobs_feed import JobsFeed
+from shared_pathways_service.web.outer_address import OuterAddress
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_server import serving
+from shared_pathways_service.web.page_guard import ByToken
+from shared_pathways_service.web.page_server import PageParts, serving
 from shared_pathways_service.web.service_feed import ReadableService, ServiceFeed
 
 TOKEN = "a-token-of-the-test"
@@ -103,7 +110,13 @@ class Script(NoDetails):
     async def _get_history(
         self, request: pb.GetHistoryRequest, **_: object
     ) -> AsyncIterator[pb.HistoryPage]:
-        found = [one for one in self.decisions if one.sequence > request.after]
+        found = [
+            one
+            for one in self.decisions
+            if one.sequence > request.after
+            and (not request.tenant or one.tenant == request.tenant)
+            and (not request.kinds or one.kind in request.kinds)
+        ]
         yield pb.HistoryPage(events=found, last=max((one.sequence for one in found), default=0))
 
     async def _get_usage(self, *_: object, **__: object) -> pb.GetUsageResponse:
@@ -138,14 +151,42 @@ def page_of(
     port: int = 0,
     delete_command: Sequence[str] = (),
     runs: Sequence[str] = (),
+    jobs: Any = None,
+    load: Mapping[str, Any] | None = None,
+    outer: OuterAddress | None = None,
 ) -> Iterator[int]:
     """Serves the page in a thread for the length of the block, and yields its port.
 
-    With a command that deletes connections the page may act on the service.
+    With a command that deletes connections the page may act on the service. It shows what the
+    service uses of its machine if that is given, and is served at `outer` by a proxy as well.
 
     Raises:
       SharedPathwaysError: The port cannot be bound.
     """
+    submitted = None if jobs is None else JobsFeed(lambda: jobs)
+
+    @contextlib.asynccontextmanager
+    async def serve() -> AsyncIterator[int]:
+        feed = ServiceFeed(reader, "embedded", interval_s=0.05)
+        acts = PageActions(feed, delete_command, jobs=submitted) if delete_command else None
+        parts = PageParts(
+            feed=feed,
+            guard=ByToken(TOKEN, outer),
+            jobs=submitted,
+            load=None if load is None else lambda: load,
+            actions=acts,
+            runs=runs,
+        )
+        async with serving(parts, port) as bound:
+            yield bound
+
+    with in_thread(serve()) as bound:
+        yield bound
+
+
+@contextlib.contextmanager
+def in_thread(served: AbstractAsyncContextManager[int]) -> Iterator[int]:
+    """Serves something in the loop of a thread for the length of the block; yields its port."""
     started: concurrent.futures.Future[tuple[int, Callable[[], object]]] = (
         concurrent.futures.Future()
     )
@@ -153,9 +194,7 @@ def page_of(
     async def serve() -> None:
         end = asyncio.Event()
         loop = asyncio.get_running_loop()
-        feed = ServiceFeed(reader, "embedded", interval_s=0.05)
-        actions = PageActions(feed, delete_command) if delete_command else None
-        async with serving(feed, TOKEN, port, actions=actions, runs=runs) as bound:
+        async with served as bound:
             started.set_result((bound, lambda: loop.call_soon_threadsafe(end.set)))
             await end.wait()
 
@@ -175,3 +214,36 @@ def page_of(
     finally:
         end()
         thread.join()
+
+
+class Jobs:
+    """Submitted jobs that exist in the test alone; changed while they are shown.
+
+    Attributes:
+      found: The jobs, the oldest first.
+      written: The output of each.
+    """
+
+    name = "embedded"
+
+    def __init__(self, *found: JobStatus) -> None:
+        self.found = list(found)
+        self.written: list[str] = []
+
+    def jobs(self) -> Sequence[JobStatus]:
+        return self.found
+
+    def job(self, name: str) -> JobStatus:
+        for one in self.found:
+            if one.name == name:
+                return one
+        raise ServiceNotFound(f"you have no job {name} on this machine")
+
+    def output(self, name: str, lines: int) -> list[str]:
+        self.job(name)
+        return self.written[-lines:]
+
+    def cancel(self, name: str) -> JobStatus:
+        ended = dataclasses.replace(self.job(name), state="cancelled", ended=rfc3339(time.time()))
+        self.found = [ended if one.name == name else one for one in self.found]
+        return ended

@@ -38,6 +38,7 @@ _TRAIN = [sys.executable, str(ROOT / "examples" / "elastic_train.py")]
 _RUN = "runs/digits"
 _DISRUPTED = ["--steps=400", "--snapshot-period=50", "--kill-at=120", "--down-for=5"]
 _PAGES = {
+    "overview": "overview",
     "tenants": "tenants",
     "slices": "slices",
     "usage": "usage",

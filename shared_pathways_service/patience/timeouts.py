@@ -251,11 +251,13 @@ COMMAND_INTERRUPT = Timeout(10.0)
 # ---- The web page
 #: A service, after which the pages say that it does not answer.
 PAGE_ANSWER = Timeout(5.0)
-#: `sps delete`, which waits until the proxy has ended.
-PAGE_DELETION = Timeout(120.0)
-#: Deletions that the page has begun, when its server ends; then the end of the command.
-PAGE_DELETIONS_END = Timeout(10.0)
+#: `sps delete`, which waits until the proxy has ended, and `sps submit`.
+PAGE_COMMAND = Timeout(120.0)
+#: What the page has begun, when its server ends; then the end of a command.
+PAGE_CALLS_END = Timeout(10.0)
 PAGE_COMMAND_END = Timeout(5.0)
+#: The page, from the first click on its tile in JupyterLab until it answers.
+PAGE_TILE = Timeout(60.0)
 #: Requests to a server of pages or metrics that ends.
 HTTP_SHUTDOWN = Timeout(1.0)
 #: What is made of a long history, which the manager reads in pieces.

@@ -50,24 +50,34 @@ REFUSED_TOKEN: Final = _PAGE.format(
 )
 REFUSED_HOST: Final = _PAGE.format(
     what="This page is served on loopback only. Open it as <code>http://127.0.0.1</code> or "
-    "<code>http://localhost</code> with the port and token that <code>sps ui</code> printed."
+    "<code>http://localhost</code> with the port and token that <code>sps ui</code> printed. "
+    "Where a proxy of yours serves it, name its address: <code>sps ui --behind URL</code>."
 )
 
 
-def is_own_host(header: str) -> bool:
-    """Whether a ``Host`` header names loopback.
+def is_own_host(header: str, outer: str = "") -> bool:
+    """Whether a ``Host`` header names loopback, or the host of the user's own proxy.
 
     Another name is a DNS rebinding attack: a foreign page whose name resolves to this machine.
+
+    Args:
+      header: The header.
+      outer: The host by which a proxy serves the page, with a port if it has one; empty: none does.
     """
     try:
-        return urlsplit(f"//{header}").hostname in _HOSTS
+        return (bool(outer) and header.lower() == outer) or urlsplit(
+            f"//{header}"
+        ).hostname in _HOSTS
     except ValueError:
         return False
 
 
 def is_same_origin(origin: str | None, host: str) -> bool:
-    """Whether the ``Origin`` of a request is the server itself; a request may have none."""
-    return origin is None or origin == f"http://{host}"
+    """Whether the ``Origin`` of a request is this host; a request may have none.
+
+    The scheme is not compared: a proxy in between may have ended TLS.
+    """
+    return origin is None or origin in (f"http://{host}", f"https://{host}")
 
 
 def is_token(shown: str | None, token: str) -> bool:

@@ -7,16 +7,21 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.validation import check_dns_label
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    SharedPathwaysError,
+)
 from shared_pathways_service.operations.slice_marks import MarkVerb, mark_slice
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.location import with_package_path
+from shared_pathways_service.web.jobs_feed import JobsFeed
 from shared_pathways_service.web.service_feed import ServiceFeed
 
 __all__ = ["PageActions"]
@@ -31,15 +36,27 @@ class PageActions:
       feed: The service.
       delete_command: `sps delete --json`, without the connection's name. It is run as a process: it
         then does what a user's `sps delete` does, with the same checks and rights.
+      submit_command: `sps submit --json`, without the program and its options; run as that is.
+      jobs: This user's submitted jobs; None: the page shows none.
 
     Attributes:
       csrf_token: The text that a request for an action must show.
     """
 
-    def __init__(self, feed: ServiceFeed, delete_command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        feed: ServiceFeed,
+        delete_command: Sequence[str],
+        *,
+        submit_command: Sequence[str] = (),
+        jobs: JobsFeed | None = None,
+    ) -> None:
         self._feed = feed
         self._delete_command = delete_command
-        self._deletions: set[asyncio.Task[str]] = set()
+        self._submit_command = submit_command
+        self._jobs = jobs
+        #: Calls that go on although their page is closed.
+        self._started: set[asyncio.Task[str]] = set()
         self.csrf_token = secrets.token_urlsafe(32)
         self._by_name: Mapping[str, Callable[[_Body], Awaitable[str]]] = {
             "cordon": lambda body: self._mark("cordon", body),
@@ -48,6 +65,8 @@ class PageActions:
             "delete": self._delete,
             "reserve": self._reserve,
             "unreserve": self._unreserve,
+            "cancel-job": self._cancel_job,
+            "submit-again": self._submit_again,
         }
 
     async def act(self, name: str, body: _Body) -> str:
@@ -68,61 +87,69 @@ class PageActions:
         return marked.sentence
 
     async def close(self) -> None:
-        """Waits for the connections that are being deleted, then ends what deletes them."""
-        if self._deletions:
-            _, late = await asyncio.wait(self._deletions, timeout=timeouts.PAGE_DELETIONS_END.s)
-            for deletion in late:
-                deletion.cancel()
+        """Waits for what was started, such as deletions, then ends it."""
+        if self._started:
+            _, late = await asyncio.wait(self._started, timeout=timeouts.PAGE_CALLS_END.s)
+            for call in late:
+                call.cancel()
             if late:
                 await asyncio.wait(late)
 
     async def _delete(self, body: _Body) -> str:
         name = _text_in(body, "name")
         check_dns_label("name", name)
-        deletion = asyncio.create_task(self._run_delete_command(name))
-        self._deletions.add(deletion)
-        deletion.add_done_callback(self._deletions.discard)
-        # A page that is closed does not stop a deletion half-way.
-        return await asyncio.shield(deletion)
+        return await self._finish(self._run_delete_command(name))
+
+    async def _finish(self, call: Coroutine[Any, Any, str]) -> str:
+        """Makes a call whole, also for a page that is closed before it ends."""
+        task = asyncio.create_task(call)
+        self._started.add(task)
+        task.add_done_callback(self._started.discard)
+        return await asyncio.shield(task)
 
     async def _run_delete_command(self, name: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *self._delete_command,
-            name,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=with_package_path(os.environ),
-            # Ctrl-C ends the page, which waits for this.
-            start_new_session=True,
-        )
-        try:
-            async with within(timeouts.PAGE_DELETION):
-                answer, told = await process.communicate()
-        except TimeoutError:
-            raise SharedPathwaysError(
-                f"{name} has not ended within {timeouts.PAGE_DELETION.s:g} s",
-                hint="`sps list` shows its state",
-            ) from None
-        finally:
-            await _end(process)
-        if process.returncode:
-            message, _, hint = told.decode(errors="replace").strip().partition(" hint: ")
-            raise SharedPathwaysError(message.removeprefix("error: "), hint=hint)
-        return f"{name} {'is deleted' if json.loads(answer)['deleted'] else 'had already ended'}"
+        told = await _answer([*self._delete_command, name], f"{name} has not ended")
+        return f"{name} {'is deleted' if told['deleted'] else 'had already ended'}"
+
+    async def _cancel_job(self, body: _Body) -> str:
+        name = _text_in(body, "name")
+        check_dns_label("name", name)
+        return await self._finish(self._known_jobs().cancel(name))
+
+    async def _submit_again(self, body: _Body) -> str:
+        name = _text_in(body, "name")
+        jobs = self._known_jobs()
+        job = next((one for one in await jobs.all_jobs() if one["name"] == name), None)
+        if job is None:
+            raise ServiceNotFound(f"there is no job {name}")
+        words = [f"--workdir={job['workdir']}", f"--retries={job['retries']}"]
+        words += [f"--slices={kind}={count}" for kind, count in job["slices"].items()]
+        return await self._finish(self._run_submit_command([*words, "--", *job["command"]]))
+
+    async def _run_submit_command(self, words: Sequence[str]) -> str:
+        told = await _answer([*self._submit_command, *words], "the job was not accepted")
+        self._known_jobs().forget()
+        return f"submitted as {told['name']}"
+
+    def _known_jobs(self) -> JobsFeed:
+        if self._jobs is None:
+            raise ServiceNotFound("this page shows no submitted jobs")
+        return self._jobs
 
     async def _reserve(self, body: _Body) -> str:
         user, team = _text_in(body, "user", ""), _text_in(body, "team", "")
         if bool(user) == bool(team):
             raise InvalidRequestError("user", user, "a user, or a team")
+        begin_s = 3600.0 * _number_in(body, "begin_hours", 24 * 366, default=0.0)
+        length_s = 3600.0 * _number_in(body, "hours", 24 * 366)
         request = pb.ReserveSlicesRequest(
             instance_type=_text_in(body, "instance_type"),
             count=_count_in(body, "count"),
             user=user,
             team=team,
-            starts=0.0,
             # Negative: from now, by the service's clock.
-            ends=-3600.0 * _number_in(body, "hours", 24 * 366),
+            starts=-begin_s,
+            ends=-(begin_s + length_s),
         )
         manager = await self._feed.manager()
         made = (await manager.ask(manager.stub.ReserveSlices, request)).reservation
@@ -133,6 +160,41 @@ class PageActions:
         manager = await self._feed.manager()
         await manager.ask(manager.stub.CancelReservation, pb.CancelReservationRequest(name=name))
         return f"{name} is cancelled"
+
+
+async def _answer(command: Sequence[str], late: str) -> dict[str, Any]:
+    """Runs an `sps` command; returns what it printed as JSON.
+
+    Args:
+      command: The command.
+      late: What is not so if the command does not end in time.
+
+    Raises:
+      SharedPathwaysError: It failed, or did not end in time.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=with_package_path(os.environ),
+        # Ctrl-C ends the page, which waits for this.
+        start_new_session=True,
+    )
+    try:
+        async with within(timeouts.PAGE_COMMAND):
+            answer, told = await process.communicate()
+    except TimeoutError:
+        raise SharedPathwaysError(
+            f"{late} within {timeouts.PAGE_COMMAND.s:g} s", hint="`sps list` shows its state"
+        ) from None
+    finally:
+        await _end(process)
+    if process.returncode:
+        message, _, hint = told.decode(errors="replace").strip().partition(" hint: ")
+        raise SharedPathwaysError(message.removeprefix("error: "), hint=hint)
+    found: dict[str, Any] = json.loads(answer)
+    return found
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -162,8 +224,11 @@ def _count_in(body: _Body, field: str) -> int:
     return value
 
 
-def _number_in(body: _Body, field: str, most: float) -> float:
-    value = body.get(field)
+def _number_in(body: _Body, field: str, most: float, *, default: float | None = None) -> float:
+    """Returns a number above 0, or the default."""
+    value = body.get(field, default)
+    if default is not None and value == default:
+        return default
     if not isinstance(value, int | float) or not math.isfinite(value) or not 0 < value < most:
         raise InvalidRequestError(field, value, "a number above 0")
     return float(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,23 @@ from shared_pathways_service.web.connection_details import (
     OwnEntry,
     no_own_entry,
 )
-from shared_pathways_service.web.page_access import (
-    HEADERS,
-    REFUSED_HOST,
-    REFUSED_TOKEN,
-    cookie_name,
-    is_own_host,
-    is_same_origin,
-    is_token,
-)
+from shared_pathways_service.web.jobs_feed import JobsFeed
+from shared_pathways_service.web.own_socket import own_socket
+from shared_pathways_service.web.page_access import HEADERS, is_token
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_state import difference
+from shared_pathways_service.web.page_guard import PageGuard
+from shared_pathways_service.web.page_state import difference, holdings_now
 from shared_pathways_service.web.service_feed import ServiceFeed
-from shared_pathways_service.web.service_questions import explain, read_history
+from shared_pathways_service.web.service_questions import (
+    HeldOverTime,
+    LastDecisions,
+    explain,
+    read_history,
+)
 from shared_pathways_service.web.training_runs import TrainingRuns
+from shared_pathways_service.web.usage_over_time import MOST_PARTS
 
-__all__ = ["ADDRESS", "make_application", "serving"]
+__all__ = ["ADDRESS", "PageParts", "make_application", "serving"]
 
 ADDRESS = "127.0.0.1"
 _STATIC = Path(__file__).parent / "static"
@@ -48,45 +50,53 @@ _STATIC = Path(__file__).parent / "static"
 _ALIVE_INTERVAL_S = 5.0
 #: Milliseconds after which a page that lost its stream connects again.
 _RETRY_MS = 1000
+#: Owners by whom held slices are told apart over time.
+_OWNERS = ("user", "team", "tenant", "instance_type")
+#: Seconds of a history that are added up at most.
+_LONGEST_S = 366 * 86_400.0
+#: Decisions on the first page.
+_LAST_DECISIONS = 12
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_FEED = web.AppKey("feed", ServiceFeed)
+_PARTS: web.AppKey[PageParts] = web.AppKey("parts")
 _CONNECTIONS = web.AppKey("connections", ConnectionDetails)
 _RUNS = web.AppKey("runs", TrainingRuns)
-_ACTIONS: web.AppKey[PageActions | None] = web.AppKey("actions")
+_HELD = web.AppKey("held", HeldOverTime)
+_DECISIONS = web.AppKey("decisions", LastDecisions)
 
 
-def make_application(
-    feed: ServiceFeed,
-    token: str,
-    own: OwnEntry,
-    actions: PageActions | None,
-    runs: Sequence[str],
-) -> web.Application:
-    """Makes the application.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PageParts:
+    """What a page shows, and what it may do.
 
-    Args:
+    Attributes:
       feed: Reads the service; `ServiceFeed.run` is the caller's to start.
-      token: The text that a browser must show.
+      guard: Lets in requests.
       own: Finds this user's connections on this machine.
+      jobs: This user's submitted jobs; None: the page shows none.
+      load: Reads what the service uses of this machine; None: it is not on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
       runs: Directories of elastic training runs.
     """
-    app = web.Application(middlewares=[_guarded_by(token), _reporting_errors])
-    app[_FEED] = feed
-    app[_CONNECTIONS] = ConnectionDetails(feed.reader, own)
-    app[_ACTIONS] = actions
-    app[_RUNS] = TrainingRuns(runs)
-    app.router.add_get("/", _page)
-    app.router.add_get("/api/stream", _stream)
-    app.router.add_get("/api/history", _history)
-    app.router.add_get("/api/explain", _explain)
-    app.router.add_get("/api/connection", _connection)
-    app.router.add_get("/api/log", _log)
-    app.router.add_get("/api/runs", _runs)
-    app.router.add_get("/api/run", _run)
-    app.router.add_get("/api/usage", _usage)
-    app.router.add_get("/api/usage.csv", _usage_csv)
-    app.router.add_get("/api/actions", _allowed)
+
+    feed: ServiceFeed
+    guard: PageGuard
+    own: OwnEntry = no_own_entry
+    jobs: JobsFeed | None = None
+    load: Callable[[], Mapping[str, Any]] | None = None
+    actions: PageActions | None = None
+    runs: Sequence[str] = ()
+
+
+def make_application(parts: PageParts) -> web.Application:
+    """Makes the application. All its addresses are relative to the page's own."""
+    app = web.Application(middlewares=[_guarded_by(parts.guard), _reporting_errors])
+    app[_PARTS] = parts
+    app[_CONNECTIONS] = ConnectionDetails(parts.feed.reader, parts.own)
+    app[_RUNS] = TrainingRuns(parts.runs)
+    app[_HELD] = HeldOverTime()
+    app[_DECISIONS] = LastDecisions(_LAST_DECISIONS)
+    for path, handler in _READ.items():
+        app.router.add_get(path, handler)
     app.router.add_post("/api/actions/{name}", _act)
     app.router.add_static("/static", _STATIC)
     app.on_shutdown.append(_end_streams)
@@ -95,78 +105,65 @@ def make_application(
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    feed: ServiceFeed,
-    token: str,
-    port: int,
-    *,
-    own: OwnEntry = no_own_entry,
-    actions: PageActions | None = None,
-    runs: Sequence[str] = (),
-) -> AsyncIterator[int]:
-    """Serves the page for the length of the block, and yields the port.
+async def serving(parts: PageParts, where: int | Path) -> AsyncIterator[int]:
+    """Serves the page for the length of the block, and yields its port; 0 with a socket.
 
     Args:
-      feed: Reads the service.
-      token: The text that a browser must show.
-      port: Loopback port; 0: any free port.
-      own: Finds this user's connections on this machine.
-      actions: The actions that the page may ask for; None: it is read-only.
-      runs: Directories of elastic training runs.
+      parts: The page.
+      where: A loopback port, 0: any free one; or the path of a Unix socket to be made.
 
     Raises:
-      SharedPathwaysError: The port cannot be bound.
+      SharedPathwaysError: The port or the socket cannot be bound.
     """
     runner = web.AppRunner(
-        make_application(feed, token, own, actions, runs),
+        make_application(parts),
         access_log=None,  # its lines would have the token
         shutdown_timeout=timeouts.HTTP_SHUTDOWN.s,
         handler_cancellation=True,
     )
     await runner.setup()
     try:
-        try:
-            await web.TCPSite(runner, ADDRESS, port, reuse_port=False).start()
-        except OSError as error:
-            raise SharedPathwaysError(
-                f"cannot serve the page on {ADDRESS}:{port}: {error.strerror}",
-                hint="without --port any free port is taken",
-            ) from error
+        bound = await _listen(runner, where)
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(feed.run())
-            yield runner.addresses[0][1]
+            reading = tasks.create_task(parts.feed.run())
+            yield bound
             reading.cancel()
     finally:
         await runner.cleanup()
 
 
-def _guarded_by(token: str) -> Any:
-    """Makes the middleware that lets in only who shows the token."""
+async def _listen(runner: web.AppRunner, where: int | Path) -> int:
+    try:
+        if isinstance(where, int):
+            await web.TCPSite(runner, ADDRESS, where, reuse_port=False).start()
+            return int(runner.addresses[0][1])
+        await web.SockSite(runner, own_socket(where)).start()
+    except OSError as error:
+        if isinstance(where, int):
+            place, hint = f"on {ADDRESS}:{where}", "without --port any free port is taken"
+        else:
+            place, hint = f"at {where}", "--socket names a file in a directory of yours"
+        raise SharedPathwaysError(
+            f"cannot serve the page {place}: {error.strerror or error}", hint=hint
+        ) from error
+    return 0
+
+
+def _guarded_by(guard: PageGuard) -> Any:
+    """Makes the middleware that lets in only whom the guard does."""
 
     @web.middleware
-    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if not is_own_host(request.host):
-            return _refusal(REFUSED_HOST)
-        name = cookie_name(_port_of(request))
-        shown = request.query.get("token")
-        if not is_token(request.cookies.get(name) if shown is None else shown, token):
-            return _refusal(REFUSED_TOKEN)
+    async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if refusal := guard.refusal(request):
+            return _refusal(refusal)
         response = await handler(request)
         if response.prepared:
             return response
         response.headers.update(HEADERS)
-        if shown is not None:
-            # The page itself, and no redirect: a browser that follows a link of another site sends
-            # no strict cookie with the redirect, but does with the page's own requests.
-            response.set_cookie(name, token, httponly=True, samesite="Strict", path="/")
+        guard.admit(request, response)
         return response
 
-    return guard
-
-
-def _port_of(request: web.Request) -> int:
-    transport = request.transport
-    return 0 if transport is None else int(transport.get_extra_info("sockname")[1])
+    return guarded
 
 
 def _refusal(page: str) -> web.Response:
@@ -195,7 +192,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     """Sends the state, then what changes, as server-sent events."""
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
     await response.prepare(request)
-    states = request.app[_FEED].states()
+    states = request.app[_PARTS].feed.states()
     before = None
     async with contextlib.aclosing(states):
         waiting = asyncio.ensure_future(anext(states, None))
@@ -224,12 +221,60 @@ async def _stream(request: web.Request) -> web.StreamResponse:
 async def _history(request: web.Request) -> web.StreamResponse:
     since = _number_in(request, "since")
     after = int(_number_in(request, "after", default=0.0))
-    return web.json_response(await read_history(await request.app[_FEED].manager(), since, after))
+    tenant = request.query.get("tenant", "")
+    manager = await request.app[_PARTS].feed.manager()
+    return web.json_response(await read_history(manager, since, after, tenant))
+
+
+async def _over_time(request: web.Request) -> web.StreamResponse:
+    by = request.query.get("by", "user")
+    if by not in _OWNERS:
+        raise InvalidRequestError("by", by, f"one of {', '.join(_OWNERS)}")
+    window_s, parts = _number_in(request, "window_s", 3600.0), _number_in(request, "parts", 60.0)
+    if not 0 < window_s <= _LONGEST_S:
+        raise InvalidRequestError("window_s", window_s, f"seconds, up to {_LONGEST_S:.0f}")
+    if not 1 <= parts <= MOST_PARTS:
+        raise InvalidRequestError("parts", parts, f"1 to {MOST_PARTS}")
+    feed = request.app[_PARTS].feed
+    manager = await feed.manager()
+    return web.json_response(
+        await request.app[_HELD].read(
+            manager, holdings_now(feed.state), by=by, window_s=window_s, parts=int(parts)
+        )
+    )
+
+
+async def _decisions(request: web.Request) -> web.StreamResponse:
+    manager = await request.app[_PARTS].feed.manager()
+    return web.json_response({"decisions": await request.app[_DECISIONS].read(manager)})
+
+
+async def _load(request: web.Request) -> web.StreamResponse:
+    read = request.app[_PARTS].load
+    return web.json_response({} if read is None else await asyncio.to_thread(read))
+
+
+async def _jobs(request: web.Request) -> web.StreamResponse:
+    jobs = request.app[_PARTS].jobs
+    return web.json_response({"jobs": None if jobs is None else await jobs.all_jobs()})
+
+
+async def _job_output(request: web.Request) -> web.StreamResponse:
+    return web.json_response(
+        {"lines": await _jobs_of(request).output(request.query.get("name", ""))}
+    )
+
+
+def _jobs_of(request: web.Request) -> JobsFeed:
+    jobs = request.app[_PARTS].jobs
+    if jobs is None:
+        raise ServiceNotFound("this page shows no submitted jobs")
+    return jobs
 
 
 async def _explain(request: web.Request) -> web.StreamResponse:
     tenant = request.query.get("tenant", "")
-    return web.json_response(await explain(await request.app[_FEED].manager(), tenant))
+    return web.json_response(await explain(await request.app[_PARTS].feed.manager(), tenant))
 
 
 async def _connection(request: web.Request) -> web.StreamResponse:
@@ -253,13 +298,13 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
 async def _usage(request: web.Request) -> web.StreamResponse:
     by, since = request.query.get("by", "user"), _number_in(request, "since")
-    answer = await read_usage(await request.app[_FEED].manager(), by, since)
+    answer = await read_usage(await request.app[_PARTS].feed.manager(), by, since)
     return web.json_response({**usage_as_dict(answer, by), "window_s": answer.window_s})
 
 
 async def _usage_csv(request: web.Request) -> web.StreamResponse:
     by, since = request.query.get("by", "user"), _number_in(request, "since")
-    answer = await read_usage(await request.app[_FEED].manager(), by, since)
+    answer = await read_usage(await request.app[_PARTS].feed.manager(), by, since)
     response = web.Response(text=usage_as_csv(answer, by) + "\n", content_type="text/csv")
     response.headers["Content-Disposition"] = 'attachment; filename="usage.csv"'
     return response
@@ -267,18 +312,18 @@ async def _usage_csv(request: web.Request) -> web.StreamResponse:
 
 async def _allowed(request: web.Request) -> web.StreamResponse:
     """Tells the page whether it may act, and the text that it must show then."""
-    actions = request.app[_ACTIONS]
+    actions = request.app[_PARTS].actions
     return web.json_response({"csrf_token": None if actions is None else actions.csrf_token})
 
 
 async def _act(request: web.Request) -> web.StreamResponse:
-    actions = request.app[_ACTIONS]
+    actions = request.app[_PARTS].actions
     if actions is None:
         raise AccessDenied(
             "this page is read-only", hint="`sps ui --allow-actions` serves one that is not"
         )
     shown = request.headers.get("X-CSRF-Token")
-    is_own = is_same_origin(request.headers.get("Origin"), request.host)
+    is_own = request.app[_PARTS].guard.is_own(request)
     if not is_own or not is_token(shown, actions.csrf_token):
         raise AccessDenied("the request is not the page's own", hint="reload the page")
     try:
@@ -291,16 +336,16 @@ async def _act(request: web.Request) -> web.StreamResponse:
 
 
 async def _end_streams(app: web.Application) -> None:
-    await app[_FEED].close()
+    await app[_PARTS].feed.close()
 
 
 async def _end_actions(app: web.Application) -> None:
-    actions = app[_ACTIONS]
+    actions = app[_PARTS].actions
     if actions is not None:
         await actions.close()
 
 
-def _number_in(request: web.Request, name: str, *, default: float = -3600.0) -> float:
+def _number_in(request: web.Request, name: str, default: float = -3600.0) -> float:
     text = request.query.get(name)
     try:
         number = default if text is None else float(text)
@@ -309,3 +354,23 @@ def _number_in(request: web.Request, name: str, *, default: float = -3600.0) -> 
     if not math.isfinite(number) or (name == "after" and not 0 <= number < 2**63):
         raise InvalidRequestError(name, text, "a finite number")
     return number
+
+
+_READ: Mapping[str, _Handler] = {
+    "/": _page,
+    "/api/stream": _stream,
+    "/api/history": _history,
+    "/api/held-over-time": _over_time,
+    "/api/decisions": _decisions,
+    "/api/load": _load,
+    "/api/jobs": _jobs,
+    "/api/job-output": _job_output,
+    "/api/explain": _explain,
+    "/api/connection": _connection,
+    "/api/log": _log,
+    "/api/runs": _runs,
+    "/api/run": _run,
+    "/api/usage": _usage,
+    "/api/usage.csv": _usage_csv,
+    "/api/actions": _allowed,
+}

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias
 
-__all__ = ["COLLECTIONS", "Row", "State", "difference", "empty_state", "state_of", "unreachable"]
+__all__ = [
+    "COLLECTIONS",
+    "Row",
+    "State",
+    "difference",
+    "empty_state",
+    "holdings_now",
+    "state_of",
+    "unreachable",
+]
 
 Row: TypeAlias = Mapping[str, Any]
 #: By collection, by key.
@@ -78,6 +89,24 @@ def difference(before: State, after: State) -> dict[str, dict[str, Any]]:
         if changed or gone:
             changes[name] = {"set": changed, "gone": gone}
     return changes
+
+
+def holdings_now(state: State) -> Iterator[dict[str, Any]]:
+    """Yields the holdings that go on, as rows of `history_rows` that end now."""
+    now = time.time()
+    for one in state["slices"].values():
+        began = one.get("held_since") or one.get("since")
+        if one["tenant"] and began:
+            tenant = state["tenants"].get(one["tenant"], {})
+            yield {
+                "slice": one["id"],
+                "instance_type": one["instance_type"],
+                "tenant": one["tenant"],
+                "user": tenant.get("user"),
+                "team": tenant.get("team"),
+                "start": datetime.fromisoformat(began).timestamp(),
+                "end": now,
+            }
 
 
 def _steady(row: Row) -> Row:

@@ -44,6 +44,7 @@ class ServiceFeed:
 
     Attributes:
       reader: The service.
+      state: Its last known state.
 
     Args:
       reader: The service.
@@ -64,6 +65,11 @@ class ServiceFeed:
         self._manager: Manager | None = None
         self._last_answer = time.time()
         self._closed = False
+
+    @property
+    def state(self) -> State:
+        """The last known state."""
+        return self._state
 
     async def manager(self) -> Manager:
         """Returns the connected resource manager; waits for it if a page has only just been opened.

@@ -88,6 +88,7 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     },
     "tunnel/link/windows": {"_RATE_S"},
     "tunnel/pump: PumpTimes": {"ping_s"},  # an interval
+    "web/page_server": {"_LONGEST_S"},  # of a history
     "web/page_state": {"_ROUNDING_S"},
     "web/slice_history": {"_SAME_EVENT_S"},
 }

@@ -13,7 +13,8 @@ import pytest
 from harness.processes import DEADLINE_S, KIND, Service, run_async
 from harness.web_page import TOKEN, ReaderAt, Script
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_server import serving
+from shared_pathways_service.web.page_guard import ByToken
+from shared_pathways_service.web.page_server import PageParts, serving
 from shared_pathways_service.web.service_feed import ServiceFeed
 from tests.servers.conftest import make_service, service
 from tests.web.test_page_server import messages, on_page, told, until
@@ -138,7 +139,7 @@ def test_a_deletion_outlives_its_page_but_not_the_server(
         feed = ServiceFeed(Script(), "embedded", interval_s=60.0)
         actions = PageActions(feed, [sys.executable, "-c", _SLOW_DELETE, str(tmp_path)])
         async with asyncio.timeout(DEADLINE_S):
-            async with serving(feed, TOKEN, 0, actions=actions):
+            async with serving(PageParts(feed=feed, guard=ByToken(TOKEN), actions=actions), 0):
                 closed = asyncio.create_task(actions.act("delete", {"name": "ada-job"}))
                 await exists("ada-job.began")
                 closed.cancel()

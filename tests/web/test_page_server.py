@@ -18,7 +18,8 @@ from harness.web_page import TOKEN, ReaderAt, Script, page_of
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_server import serving
+from shared_pathways_service.web.page_guard import ByToken
+from shared_pathways_service.web.page_server import PageParts, serving
 from shared_pathways_service.web.service_feed import ReadableService, ServiceFeed
 from tests.servers.conftest import make_service, service
 
@@ -37,7 +38,10 @@ async def page(
     """
     feed = ServiceFeed(reader, "embedded", interval_s=0.05)
     actions = PageActions(feed, delete_command) if delete_command else None
-    async with asyncio.timeout(DEADLINE_S), serving(feed, TOKEN, 0, actions=actions) as port:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(PageParts(feed=feed, guard=ByToken(TOKEN), actions=actions), 0) as port,
+    ):
         jar = aiohttp.CookieJar(unsafe=True)  # (of an address without a name)
         base = f"http://127.0.0.1:{port}"
         async with aiohttp.ClientSession(base, cookie_jar=jar) as client:
@@ -118,7 +122,9 @@ def test_a_taken_port_is_named() -> None:
     async def run() -> None:
         async with page(Script()) as (_, port):
             with pytest.raises(SharedPathwaysError, match=f"127.0.0.1:{port}"):
-                async with serving(ServiceFeed(Script(), "embedded"), TOKEN, port):
+                async with serving(
+                    PageParts(feed=ServiceFeed(Script(), "embedded"), guard=ByToken(TOKEN)), port
+                ):
                     pass
 
     run_async(run())

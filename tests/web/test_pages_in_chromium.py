@@ -13,71 +13,16 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from harness.layers.thorough import thorough
-from harness.processes import DEADLINE_S, REPOSITORY
+from harness.processes import DEADLINE_S
 from harness.testbed.ways import loopback_listener
 from harness.web_page import TOKEN, Script, page_of
-from shared_pathways_service.events import rfc3339
-from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.web.test_slice_history import decision
+from tests.web.samples import HOSTILE, KIND, LOAD, RUN, decision, jobs, sample
 
-KIND = "tpuv6e:2x2"
-HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-PAGES = ("slices", "tenants", "timeline", "usage", "connection/ada-job", "run")
-RUN = str(REPOSITORY / "tests" / "cli" / "sample_run")
+PAGES = (
+    "overview", "jobs", "job/train-2", "slices", "tenants", "timeline", "usage",
+    "connection/ada-job", "connection/old-job", "run",
+)  # fmt: skip
 expect.set_options(timeout=DEADLINE_S * 1000)
-
-
-def slice_of(name: str, state: str = "ready", **fields: Any) -> pb.SliceStatus:
-    since = rfc3339(time.time() - 100)
-    return pb.SliceStatus(id=name, instance_type=KIND, state=state, since=since, **fields)
-
-
-def sample() -> Script:
-    """A service with a slice of each kind, a holder and a waiting tenant with hostile names."""
-    since = rfc3339(time.time() - 300)
-    held: dict[str, Any] = {
-        "virtual_index": 0,
-        "held_since": since,
-        "workers": [pb.WorkerStatus(host="node-7")],
-    }
-    answer = pb.GetStatusResponse(
-        state="serving",
-        spares=1,
-        since=since,
-        slices=[
-            slice_of("slice-0", tenant="ada-job", **held),
-            slice_of("slice-1", "cordoned", node_pool=HOSTILE),
-            slice_of("slice-2", "lost"),
-            slice_of("slice-3", "draining", tenant="ada-job", virtual_index=1),
-            slice_of("slice-10"),
-            slice_of("slice-11"),
-        ],
-        tenants=[
-            pb.TenantStatus(
-                name="ada-job", user=HOSTILE, host="laptop", team="blue", state="running",
-                since=since, slices=[pb.VirtualSliceStatus(index=0, slice_id="slice-0")],
-            ),
-            pb.TenantStatus(name="bob-job", user="bob", state="waiting", since=since),
-            pb.TenantStatus(name=HOSTILE, team=HOSTILE, state="running", since=since),
-        ],
-        queue=[
-            pb.QueueEntry(
-                tenant="bob-job", position=1, wants={KIND: 3}, reason=f"no slice {HOSTILE}",
-                expected_wait_s=120.0,
-            )
-        ],
-    )  # fmt: skip
-    now = time.time()
-    data = {"user": HOSTILE, "instance_type": KIND}
-    ended = decision(
-        now - 600, "slice.unplaced", "old-job", slice="slice-2", duration_s=1200.0, data=data
-    )
-    lost = decision(now - 599, "slice.lost", slice="slice-2", reason=HOSTILE)
-    usage = pb.GetUsageResponse(
-        since=rfc3339(now - 3600), until=rfc3339(now), window_s=3600.0, capacity={KIND: 6},
-        rows=[pb.UsageRow(name=HOSTILE, slice_s=7200.0, waiting_s=60.0, holdings=2, waits=1)],
-    )  # fmt: skip
-    return Script(answer=answer, decisions=[ended, lost], usage=usage)
 
 
 @pytest.fixture
@@ -104,7 +49,7 @@ def page(browser: Browser, port: int) -> Iterator[Page]:
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", note)
-        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#slices")
         yield page
     # (The server refuses names that no connection can have: the page shows that.)
     assert [one for one in complaints if "400 (Bad Request)" not in one] == []
@@ -115,20 +60,32 @@ def tile(page: Page, name: str) -> Any:
 
 
 def test_slices_are_shown_and_follow_the_service(page: Page, script: Script) -> None:
-    expect(page).to_have_url(re.compile(r"/$"))  # the token is gone from it
+    expect(page).to_have_url(re.compile(r"/#slices$"))  # the token is gone from it
     kinds = {
         "slice-0": "held", "slice-1": "cordoned", "slice-2": "lost", "slice-3": "draining",
         "slice-10": "free", "slice-11": "spare",
     }  # fmt: skip
     for name, kind in kinds.items():
         expect(tile(page, name)).to_contain_text(kind)
-    names = page.locator(".grid b")
-    assert names.all_text_contents() == list(kinds)
+    names = page.locator(".grid .row > :first-child")
+    # By node pool, in the order of their numbers.
+    assert names.all_text_contents() == [*(name for name in kinds if name != "slice-1"), "slice-1"]
+    expect(page.locator(".pool").last).to_contain_text(f"Node pool {HOSTILE}")
     # Names are text, whatever is in them.
-    expect(tile(page, "slice-0")).to_contain_text(f"ada-job[0] {HOSTILE}@laptop")
-    expect(tile(page, "slice-0")).to_contain_text("node-7")
-    assert page.locator("img, main script").count() == 0
-    assert page.title() == "Slices - Shared Pathways Service"
+    for text in ("ada-job[0]", f"user {HOSTILE}, team blue, from laptop", "host node-7"):
+        expect(tile(page, "slice-0")).to_contain_text(text)
+    assert page.locator("main img, main script").count() == 0
+    assert page.title() == "2/6, 1 waiting, 1 lost · Slices - Shared Pathways"
+    # The holder has a page, and its colour is in the legend.
+    legend = page.get_by_role("list", name="Colours of holders")
+    expect(legend).to_have_text(f"{HOSTILE}: 2 slices")
+    colour = "(element, part) => getComputedStyle(element, part).backgroundColor"
+    assert tile(page, "slice-0").evaluate(colour, "::before") == (
+        legend.locator(".swatch").evaluate(colour, None)
+    )
+    expect(page.get_by_role("link", name="ada-job[0]")).to_have_attribute(
+        "href", "#connection/ada-job"
+    )
 
     # Elements stay, and are changed in place.
     page.evaluate("document.querySelector('.grid li').mine = true")
@@ -147,8 +104,8 @@ def test_slices_are_shown_and_follow_the_service(page: Page, script: Script) -> 
 
 
 def test_waiting_tenants_are_shown_with_reasons_and_explained(page: Page, script: Script) -> None:
-    page.get_by_role("link", name="Tenants and queue").click()
-    queue = page.get_by_role("table", name="Waiting tenants")
+    page.get_by_role("link", name="Queue and tenants").click()
+    queue = page.get_by_role("table", name="Waiting, each type")
     row = queue.get_by_role("row").nth(1)
     for text in ("bob-job", "bob", f"{KIND}=3", "2 min", f"no slice {HOSTILE}"):
         expect(row).to_contain_text(text)
@@ -165,26 +122,31 @@ def test_waiting_tenants_are_shown_with_reasons_and_explained(page: Page, script
 
 
 def test_names_and_labels_are_text_on_every_page(page: Page) -> None:
-    page.get_by_role("link", name="Tenants and queue").click()
+    page.get_by_role("link", name="Queue and tenants").click()
     row = page.get_by_role("table", name="All tenants").get_by_role("row").filter(has_text="img")
     expect(row.filter(has_text="onerror")).to_have_count(2)  # a user's name, and a tenant's
-    page.get_by_role("link", name=HOSTILE).click()
-    expect(page.locator(".subject")).to_have_text(HOSTILE)
+    page.get_by_role("table", name="All tenants").get_by_role("link", name=HOSTILE).click()
+    expect(page.locator(".subject")).to_contain_text(HOSTILE)
     expect(page.get_by_role("status").filter(has_text=HOSTILE)).to_have_count(1)
     for name in ("slices", "timeline", "usage"):
         page.evaluate(f"location.hash = '#{name}'")
         expect(page.get_by_text(HOSTILE).first).to_be_attached()
         assert page.locator("main img, main script").count() == 0
-        assert page.title().endswith(" - Shared Pathways Service")
+        assert page.title().endswith(" - Shared Pathways")
 
 
 def test_the_timeline_shows_holdings_and_losses(page: Page, script: Script) -> None:
     page.get_by_role("link", name="Timeline").click()
-    picture = page.get_by_role("img")
+    picture = page.get_by_role("img", name="holding")
     expect(picture).to_have_attribute("aria-label", re.compile("3 holdings of 6 slices"))
-    expect(page.locator("rect.going")).to_have_count(2)
-    expect(page.locator(".mark.lost")).to_have_count(1)
-    expect(page.locator(".mark.lost title")).to_contain_text(HOSTILE)
+    # All of a service of half an hour is in the picture, and fills most of it.
+    expect(page.get_by_label("Range")).to_have_value("3600")
+    drawing = page.locator("main .picture > svg")
+    expect(drawing.locator("rect.going")).to_have_count(2)
+    expect(drawing.locator(".mark.lost")).to_have_count(1)
+    expect(drawing.locator(".mark.lost title")).to_contain_text(HOSTILE)
+    expect(drawing.locator("text.group")).to_have_text(f"{KIND}, 6 slices")
+    expect(page.get_by_role("list", name="Colours of holders")).to_contain_text(HOSTILE)
     page.get_by_text("As a table").click()
     rows = page.get_by_role("table").get_by_role("row")
     expect(rows).to_have_count(4)
@@ -197,15 +159,15 @@ def test_the_timeline_shows_holdings_and_losses(page: Page, script: Script) -> N
     page.get_by_role("button", name="Zoom in").click()
     expect(page.get_by_label("Range")).to_have_value("600")
     page.get_by_role("button", name="Earlier").click()
-    expect(page.locator(".mark.lost")).to_have_count(1)
+    expect(drawing.locator(".mark.lost")).to_have_count(1)
     page.get_by_label("Slice, tenant, user or team").fill("slice-2")
-    expect(picture).to_have_attribute("aria-label", re.compile("of 1 slices"))
+    expect(picture).to_have_attribute("aria-label", re.compile("of 1 slice "))
 
 
 def test_usage_is_shown_and_downloaded(page: Page) -> None:
     page.get_by_role("link", name="Usage").click()
-    row = page.get_by_role("row").nth(1)
-    for text in (HOSTILE, "2.00", "33.3 %"):
+    row = page.get_by_role("table", name="Usage by user").get_by_role("row").nth(1)
+    for text in (HOSTILE, "2 slice-h", "33.3 %"):
         expect(row).to_contain_text(text)
     page.get_by_role("combobox", name="By").select_option("team")
     expect(page.get_by_role("columnheader", name="Team")).to_be_visible()
@@ -231,7 +193,7 @@ def test_a_service_and_a_server_that_go_away_and_come_back(browser: Browser) -> 
         )
         condition, elapsed = page.locator("#condition"), page.locator("#elapsed")
         with page_of(script, port=port):
-            page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+            page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#slices")
             expect(tile(page, "slice-0")).to_contain_text("held")
             script.failure = "the resource manager is away"
             away = "The service does not answer; trying again. the resource manager is away"
@@ -254,9 +216,9 @@ def test_an_action_is_asked_back_and_shown(browser: Browser) -> None:
     refuse = [sys.executable, "-c", f"import sys; sys.exit({f'error: no {HOSTILE} hint: wait'!r})"]
     with browser.new_context() as context, page_of(script, delete_command=refuse) as port:
         page = context.new_page()
-        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#slices")
         # By keyboard alone.
-        page.get_by_role("button", name="Change slice-0").press("Enter")
+        page.get_by_role("button", name="slice-0").press("Enter")
         dialog = page.get_by_role("dialog", name="slice-0")
         expect(dialog.get_by_role("button", name="Cordon")).to_be_focused()
         page.keyboard.press("Enter")
@@ -268,12 +230,13 @@ def test_an_action_is_asked_back_and_shown(browser: Browser) -> None:
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
         # What is refused is shown as text, with its hint.
-        page.get_by_role("link", name="Tenants and queue").click()
-        waiting = page.get_by_role("table", name="Waiting tenants")
+        page.get_by_role("link", name="Queue and tenants").click()
+        waiting = page.get_by_role("table", name="Waiting, each type")
         waiting.get_by_role("button", name="Delete bob-job").click()
         dialog = page.get_by_role("dialog", name="bob-job")
-        for _ in ("choose", "confirm"):
-            dialog.get_by_role("button", name="Delete bob-job").click()
+        # What destroys something is not what Enter does.
+        expect(dialog.get_by_role("button", name="Keep it as it is")).to_be_focused()
+        dialog.get_by_role("button", name="Delete bob-job").click()
         expect(dialog.get_by_role("status")).to_have_text(f"no {HOSTILE} (wait)")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Reserve slices").click()
@@ -298,13 +261,15 @@ def test_every_page_is_accessible_and_fits(browser: Browser, width: int) -> None
         browser.new_context(
             viewport={"width": width, "height": 800}, bypass_csp=True, reduced_motion="reduce"
         ) as context,
-        page_of(sample(), delete_command=["false"], runs=[RUN]) as port,
+        page_of(sample(), delete_command=["false"], runs=[RUN], jobs=jobs(), load=LOAD) as port,
     ):
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
         for name in PAGES:
             page.goto(f"http://127.0.0.1:{port}/#{name}")
-            content = page.locator(".grid li, table tbody tr, svg rect, .facts div").first
+            content = page.locator(
+                ".grid li, table tbody tr, svg g rect, .facts div, .figure"
+            ).first
             expect(content).to_be_visible()
             check_accessibility(page, name)
             overflow = "document.scrollingElement.scrollWidth - innerWidth"

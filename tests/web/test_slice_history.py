@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from shared_pathways_service.events import rfc3339
-from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.slice_history import history_rows
 from tests.pure import leaves_nothing_behind
+from tests.web.samples import decision
 
 __all__ = ["leaves_nothing_behind"]
-
-
-def decision(at: float, kind: str, tenant: str | None = None, **fields: Any) -> pb.EventMessage:
-    data = fields.pop("data", {})
-    message = pb.EventMessage(
-        kind=kind, source="rm", time=rfc3339(at), tenant=tenant, sequence=round(at), **fields
-    )
-    message.data.update(data)
-    return message
 
 
 def test_a_holding_is_known_from_its_end_alone() -> None:

@@ -9,9 +9,10 @@ export class Actions {
     this.content = make("form", { onsubmit: (event) => this.submit(event) });
     this.result = make("p", { role: "status", "aria-live": "polite" });
     this.title = make("h2", { id: "action" });
-    this.close = makeButton("Close", () => this.dialog.close());
+    this.close = make("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
+    this.ends = make("div", { class: "ends" }, this.close);
     this.dialog = make(
-      "dialog", { "aria-labelledby": "action" }, this.title, this.content, this.result, this.close,
+      "dialog", { "aria-labelledby": "action" }, this.title, this.content, this.result, this.ends,
     );
     document.body.append(this.dialog);
   }
@@ -22,17 +23,33 @@ export class Actions {
 
   /** Asks the server whether the page may act. */
   async load() {
-    ({ csrf_token: this.token } = await ask("/api/actions", {}));
+    ({ csrf_token: this.token } = await ask("api/actions", {}));
   }
 
-  /** Opens the dialog with choices; each is [text, question, action, its fields]. */
-  offer(title, choices) {
-    this.open(title, choices.map((choice) => makeButton(choice[0], () => this.askBack(choice))));
+  /**
+   * Opens the dialog with choices; each is [text, question, action, its fields, "danger" if it destroys]. A single
+   * one is asked back at once. `done` is called after an action.
+   */
+  offer(title, choices, done = () => {}) {
+    this.done = done;
+    if (choices.length === 1) {
+      this.open(title, []);
+      this.askBack(choices[0]);
+      return;
+    }
+    const buttons = choices.map((choice) =>
+      make("button", { type: "button", class: choice[4] ?? null, onclick: () => this.askBack(choice) }, choice[0]));
+    this.open(title, [make("div", { class: "menu" }, ...buttons)]);
   }
 
   /** Opens the dialog with inputs; `choiceOf` returns what is chosen by them. */
   fillIn(title, inputs, choiceOf) {
-    this.open(title, [...inputs, make("button", {}, title)]);
+    this.done = () => {};
+    this.open(title, inputs);
+    const go = make("button", { class: "main" }, title);
+    this.content.id = "filled-in";
+    go.setAttribute("form", "filled-in");
+    this.ends.append(go);
     this.choiceOf = choiceOf;
   }
 
@@ -40,9 +57,11 @@ export class Actions {
     this.choiceOf = null;
     setText(this.title, title);
     setText(this.result, "");
+    setText(this.close, "Close");
     this.content.replaceChildren(...content);
+    this.ends.replaceChildren(this.close);
     if (!this.dialog.open) this.dialog.showModal();
-    this.content.querySelector("button, input, select").focus();
+    (this.content.querySelector("button, input, select") ?? this.close).focus();
   }
 
   submit(event) {
@@ -50,11 +69,13 @@ export class Actions {
     if (this.choiceOf) this.askBack(this.choiceOf());
   }
 
-  askBack([text, question, action, fields]) {
-    const yes = makeButton(text, () => this.send(action, fields, yes));
+  askBack([text, question, action, fields, kind]) {
+    const yes = make("button", { type: "button", class: kind ? `main ${kind}` : "main", onclick: () => this.send(action, fields, yes) }, text);
     this.choiceOf = null;
-    this.content.replaceChildren(make("p", {}, question), yes);
-    yes.focus();
+    this.content.replaceChildren(make("p", {}, question));
+    setText(this.close, "Keep it as it is");
+    this.ends.replaceChildren(this.close, yes);
+    (kind === "danger" ? this.close : yes).focus();
   }
 
   async send(action, fields, button) {
@@ -67,13 +88,16 @@ export class Actions {
     setText(this.result, told.done ?? (told.hint ? `${told.error} (${told.hint})` : told.error));
     if (told.done) {
       this.content.replaceChildren();
+      button.remove();
+      setText(this.close, "Close");
       this.close.focus();
+      this.done();
     }
   }
 
   async post(action, fields) {
     try {
-      const response = await fetch(`/api/actions/${action}`, {
+      const response = await fetch(`api/actions/${action}`, {
         method: "POST",
         headers: { "Content-Type": "application/json", "X-CSRF-Token": this.token },
         body: JSON.stringify(fields),
@@ -85,15 +109,11 @@ export class Actions {
   }
 }
 
-function makeButton(text, onclick) {
-  return make("button", { type: "button", onclick }, text);
-}
-
 /** Returns the choices for a slice in its state. */
 export function choicesFor(slice) {
   const moves = slice.tenant ? ` ${slice.tenant} moves to another slice, and loses what is on this one.` : "";
   const cordon = ["Cordon", `Stop new placements on ${slice.id}? Its holder keeps it.`, "cordon", { slice: slice.id }];
-  const drain = ["Drain", `Take ${slice.id} out of service?${moves}`, "drain", { slice: slice.id }];
+  const drain = ["Drain", `Take ${slice.id} out of service?${moves}`, "drain", { slice: slice.id }, slice.tenant ? "danger" : null];
   const undo = ["Uncordon", `Put ${slice.id} back into service?`, "uncordon", { slice: slice.id }];
   const choices = [];
   if (slice.state !== "cordoned") choices.push(cordon);
@@ -104,5 +124,5 @@ export function choicesFor(slice) {
 
 /** Returns the choice for a connection. */
 export function choiceFor(name) {
-  return [`Delete ${name}`, `End ${name}? Its program loses its slices, and the work on them.`, "delete", { name }];
+  return [`Delete ${name}`, `End ${name}? Its program loses its slices, and the work on them.`, "delete", { name }, "danger"];
 }

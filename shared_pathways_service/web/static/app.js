@@ -2,48 +2,59 @@
 
 import { Actions } from "./actions.js";
 import { make, setAttribute, setText } from "./dom.js";
-import { RunView } from "./run.js";
-import { Store, ask } from "./store.js";
 import { ConnectionView } from "./connection.js";
+import { JobView, JobsView } from "./jobs.js";
+import { OverviewView } from "./overview.js";
+import { RunView } from "./run.js";
 import { SlicesView } from "./slices.js";
+import { Store, ask } from "./store.js";
 import { TenantsView } from "./tenants.js";
 import { TimelineView } from "./timeline.js";
 import { UsageView } from "./usage.js";
 import { ago } from "./words.js";
 
+// By name: title, view, and the entry of the navigation that it belongs to.
 const VIEWS = {
-  slices: ["Slices", SlicesView],
-  tenants: ["Tenants and queue", TenantsView],
-  timeline: ["Timeline", TimelineView],
-  usage: ["Usage", UsageView],
-  run: ["Training", RunView],
-  connection: ["Connection", ConnectionView],
+  overview: ["Overview", OverviewView, "overview"],
+  jobs: ["Jobs", JobsView, "jobs"],
+  job: ["Job", JobView, "jobs"],
+  slices: ["Slices", SlicesView, "slices"],
+  tenants: ["Queue and tenants", TenantsView, "tenants"],
+  timeline: ["Timeline", TimelineView, "timeline"],
+  usage: ["Usage", UsageView, "usage"],
+  run: ["Training", RunView, "run"],
+  connection: ["Connection", ConnectionView, "tenants"],
 };
 // Texts such as "12 s ago" are brought up to date this often.
 const TICK_MS = 1000;
+const SITE = "Shared Pathways";
 
 const store = new Store();
 const actions = new Actions();
 const page = document.getElementById("page");
 let view = null;
+let title = "";
 let scheduled = false;
 
 /** Shows the view that the address names. */
 function route() {
   const [wanted, subject = ""] = location.hash.slice(1).split("/");
   if (wanted === "page" && view !== null) return;
-  const name = Object.hasOwn(VIEWS, wanted) ? wanted : "slices";
-  const [title, View] = VIEWS[name];
-  document.title = `${title} - Shared Pathways Service`;
+  const name = Object.hasOwn(VIEWS, wanted) ? wanted : "overview";
+  const [text, View, entry] = VIEWS[name];
+  title = text;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${entry}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   const isFirst = view === null;
   view?.close?.();
   view = new View(store, actions, textOf(subject));
   page.replaceChildren(make("h2", {}, title), ...view.elements);
-  if (!isFirst) page.focus();
+  if (!isFirst) {
+    page.focus();
+    scrollTo(0, 0);
+  }
   show();
 }
 
@@ -68,15 +79,27 @@ function schedule() {
 
 function show() {
   const { address, version, home, since } = store.service;
-  setText(
-    document.getElementById("service"),
-    address ? `${home} service ${version} at ${address}, started ${ago(since)}` : "",
-  );
+  const service = document.getElementById("service");
+  setText(service, address ? `${home === "kubernetes" ? "Service in a cluster" : "Embedded service"} ${version}, started ${ago(since)}` : "");
+  setAttribute(service, "title", address ? `at ${address}` : "");
   const [condition, elapsed] = problem();
   setAttribute(document.getElementById("notice"), "class", condition ? "problem" : "");
   setText(document.getElementById("condition"), condition);
   setText(document.getElementById("elapsed"), elapsed);
+  showTab(Boolean(condition));
   view.show();
+}
+
+/** Shows the state of the service in the title and the icon of the browser's tab. */
+function showTab(isAway) {
+  const slices = [...store.rows.slices.values()];
+  const held = slices.filter((slice) => slice.tenant).length;
+  const lost = slices.filter((slice) => slice.state === "lost").length;
+  const waiting = store.rows.queue.size ? `, ${store.rows.queue.size} waiting` : "";
+  const state = isAway ? "no answer: " : slices.length ? `${held}/${slices.length}${waiting}${lost ? `, ${lost} lost` : ""} · ` : "";
+  const shown = `${state}${title} - ${SITE}`;
+  if (document.title !== shown) document.title = shown;
+  setAttribute(document.getElementById("icon"), "href", `static/icon${isAway || lost ? "_alarm" : ""}.svg`);
 }
 
 /** Returns what does not answer, which a screen reader announces, and since when, which it does not. */
@@ -98,7 +121,7 @@ history.replaceState(null, "", address);
 
 /** Shows the link to the runs if there are any. */
 async function offerRuns() {
-  const { runs } = await ask("/api/runs", {});
+  const { runs } = await ask("api/runs", {});
   document.getElementById("runs").hidden = !runs.length;
 }
 

@@ -1,14 +1,19 @@
 // The view of one connection: its state, slices, link, proxy, counters, decisions and log.
 
 import { choiceFor } from "./actions.js";
-import { Rows, Table, make, setText } from "./dom.js";
+import { pieces, settled } from "./ansi.js";
+import { Chart } from "./charts.js";
+import { Facts, Table, card, chip, make, setChip, setText } from "./dom.js";
 import { ask } from "./store.js";
-import { ago, amounts, byName, passed, person, span, stateOf } from "./words.js";
+import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span } from "./words.js";
 
 const REFRESH_MS = 2000;
 // Each reading of a cluster asks its API server.
 const CLUSTER_REFRESH_MS = 5000;
 const MEMORY = "sps_proxy_device_memory_bytes";
+// One hour of them.
+const MOST_POINTS = 1800;
+const MOST_HOLDINGS = 500;
 
 export class ConnectionView {
   constructor(store, actions, name) {
@@ -17,69 +22,93 @@ export class ConnectionView {
     this.details = null;
     this.log = { text: "", problem: "" };
     this.told = make("p", { role: "status", "aria-live": "polite" });
-    this.facts = make("dl", { class: "facts" });
-    this.factRows = new Rows(this.facts, () => make("div", {}, make("dt"), make("dd")), (element, [title, text]) => {
-      setText(element.firstChild, title);
-      setText(element.lastChild, text);
-    });
+    this.state = chip();
+    this.facts = new Facts();
+    this.link = new Facts();
     this.slices = new Table("Slices", [
-      ["Index", (row) => String(row.index), "number"],
-      ["Slice", (row) => row.slice_id ?? ""],
-      ["Type", (row) => row.instance_type],
-      ["State", (row) => row.state],
-      ["Hosts", (row) => (store.rows.slices.get(row.slice_id)?.hosts ?? []).join(", ")],
-      ["Held for", (row) => ago(store.rows.slices.get(row.slice_id)?.held_since).replace(" ago", "")],
+      { title: "Index", text: (row) => String(row.index), kind: "number" },
+      { title: "Slice", text: (row) => row.slice_id ?? "" },
+      { title: "Type", text: (row) => row.instance_type },
+      { title: "State", text: (row) => row.state },
+      { title: "Hosts", text: (row) => (store.rows.slices.get(row.slice_id)?.hosts ?? []).join(", ") },
+      { title: "Held for", text: (row) => ago(store.rows.slices.get(row.slice_id)?.held_since).replace(" ago", "") },
+    ]);
+    this.held = new Table("Slices that it held, the latest first", [
+      { title: "Slice", text: (row) => row.slice },
+      { title: "Type", text: (row) => row.instance_type ?? "" },
+      { title: "From", text: (row) => clock(row.start, true) },
+      { title: "Until", text: (row) => clock(row.end, true) },
+      { title: "For", text: (row) => span(row.end - row.start), kind: "number" },
+      { title: "End", text: (row) => row.text },
     ]);
     this.executors = new Table("Executors", [
-      ["Slice", (row) => row.slice],
-      ["Host", (row) => String(row.host), "number"],
-      ["State", (row) => row.state],
-      ["Memory", (row) => memoryOf(row), "number"],
-      ["CPU", (row) => (row.cpu_percent === null ? "-" : `${row.cpu_percent}%`), "number"],
-      ["CPU time", (row) => (row.cpu_seconds === null ? "-" : span(row.cpu_seconds)), "number"],
-      ["Process", (row) => String(row.pid ?? "-"), "number"],
+      { title: "Slice", text: (row) => row.slice },
+      { title: "Host", text: (row) => String(row.host), kind: "number" },
+      { title: "State", text: (row) => row.state },
+      { title: "Memory", text: (row) => memoryOf(row), kind: "number" },
+      { title: "CPU", text: (row) => (row.cpu_percent === null ? "-" : `${row.cpu_percent}%`), kind: "number" },
+      { title: "CPU time", text: (row) => (row.cpu_seconds === null ? "-" : span(row.cpu_seconds)), kind: "number" },
+      { title: "Process", text: (row) => String(row.pid ?? "-"), kind: "number" },
     ]);
     this.memory = new Table("Memory of the devices", [
-      ["Device", (row) => row.device, "number"],
-      ["Held", (row) => bytes(row.held), "number"],
-      ["Limit", (row) => (row.limit ? bytes(row.limit) : "none"), "number"],
+      { title: "Device", text: (row) => row.device, kind: "number" },
+      { title: "Held", text: (row) => bytes(row.held), kind: "number" },
+      { title: "Limit", text: (row) => (row.limit ? bytes(row.limit) : "none"), kind: "number" },
     ]);
+    this.memoryOverTime = [[], []];
+    this.memoryPlace = make("div");
     this.counters = new Table("Counters of the proxy", [
-      ["Counter", (row) => row.name],
-      ["Value", (row) => String(row.value), "number"],
+      { title: "Counter", text: (row) => row.name },
+      { title: "Value", text: (row) => String(row.value), kind: "number" },
     ]);
     this.decisions = new Table("Decisions about it, the latest first", [
-      ["Time", (row) => new Date(row.time).toLocaleString()],
-      ["Decision", (row) => row.text],
+      { title: "Time", text: (row) => moment(row.time) },
+      { title: "Decision", text: (row) => row.text },
     ]);
     this.countersTold = make("p", { class: "empty" });
     this.logTold = make("p", { class: "empty" });
     this.logText = make("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "Log of the proxy" });
-    const end = make("button", { type: "button", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
+    this.end = make("button", { type: "button", class: "danger", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
+    this.mayAct = actions.allowed;
+    this.job = make("p", { hidden: "" }, make("a", { href: jobAddressOf(name) }, "The submitted job of this name, with its output"));
+    this.memoryCard = card("Memory of the devices over time", this.memoryPlace);
     this.elements = [
-      make("p", { class: "subject" }, name), ...(actions.allowed ? [end] : []), this.told, this.facts, this.slices.element, this.executors.element,
-      this.decisions.element,
-      make("h3", {}, "Proxy"), this.countersTold, this.memory.element,
-      make("details", {}, make("summary", {}, "All counters"), this.counters.element),
-      make("h3", {}, "Log"), this.logTold, this.logText,
+      make("p", { class: "subject" }, name, " ", this.state), this.told,
+      card("The connection", this.facts.element, this.job, make("div", { class: "buttons" }, this.end)),
+      this.slices.element, this.executors.element, this.memoryCard, this.decisions.element, this.held.element,
+      card("Link between this machine and the proxy", this.link.element),
+      card(
+        "Proxy", this.countersTold, this.memory.element,
+        make("details", {}, make("summary", {}, "All counters"), this.counters.element),
+      ),
+      card("Log of the proxy", this.logTold, this.logText),
     ];
     this.history = [];
+    this.holdings = [];
+    this.lastSeen = 0;
     this.isOpen = true;
     this.load();
   }
 
   close() {
     this.isOpen = false;
+    this.chart?.close();
   }
 
   /** Reads the parts that the stream of the state does not have, until the view is closed. */
   async load() {
     while (this.isOpen) {
       const parameters = { name: this.name };
-      const [details, log, why] = await Promise.allSettled([
-        ask("/api/connection", parameters), ask("/api/log", parameters), ask("/api/explain", { tenant: this.name }),
+      const [details, log, why, held, jobs] = await Promise.allSettled([
+        ask("api/connection", parameters), ask("api/log", parameters), ask("api/explain", { tenant: this.name }),
+        ask("api/history", { tenant: this.name, since: 0, after: this.lastSeen }), ask("api/jobs", {}),
       ]);
       if (!this.isOpen) return;
+      if (held.value) {
+        this.holdings = [...held.value.holdings.toReversed(), ...this.holdings].slice(0, MOST_HOLDINGS);
+        this.lastSeen = held.value.last;
+      }
+      this.job.hidden = !jobs.value?.jobs?.some((job) => job.name === this.name);
       this.details = details.value ?? this.details;
       this.problem = details.reason?.message ?? "";
       this.log = log.value ? { text: log.value.lines.join("\n"), problem: "" } : { ...this.log, problem: log.reason.message };
@@ -93,10 +122,17 @@ export class ConnectionView {
   show() {
     const tenant = this.store.rows.tenants.get(this.name);
     const queued = this.store.rows.queue.get(this.name);
-    const known = tenant || !this.store.loaded ? "" : "The service has no connection of this name now.";
-    setText(this.told, this.problem || known);
-    const facts = [...this.factsOfState(tenant ?? {}, queued), ...this.factsOfLink(), ...this.factsOfProxy()];
-    this.factRows.show(facts.filter(([, text]) => text).map((fact) => [fact[0], fact]));
+    const past = this.holdings.length || this.history.length
+      ? "It has ended. This is what the history has of it." : "The service has no connection of this name, now or in its history.";
+    setText(this.told, this.problem || (tenant || !this.store.loaded ? "" : past));
+    if (tenant) setChip(this.state, tenant.state);
+    else setChip(this.state, this.store.loaded ? "ended" : "…", "");
+    this.end.parentElement.hidden = !this.mayAct || !tenant;
+    this.facts.show([...this.factsOfState(tenant ?? {}, queued), ...this.factsOfProxy()]);
+    this.link.show(this.factsOfLink());
+    this.link.element.parentElement.hidden = !this.details?.own;
+    this.held.show(this.holdings.map((row) => [row.id, row]));
+    this.held.element.hidden = !this.holdings.length;
     this.slices.show((tenant?.slices ?? []).map((slice) => [String(slice.index), slice]));
     this.slices.element.hidden = !tenant?.slices.length;
     const executors = [...this.store.rows.executors].filter(([, row]) => row.tenant === this.name);
@@ -111,7 +147,8 @@ export class ConnectionView {
   factsOfState(tenant, queued) {
     const wait = queued?.expected_wait_s;
     return [
-      ["State", tenant.state ? stateOf(tenant) : ""],
+      ["State", tenant.state ?? ""],
+      ["Note", tenant.state ? notesOf(tenant) : ""],
       ["Since", ago(tenant.since)],
       ["User", tenant.name ? person(tenant) : ""],
       ["Team", tenant.team],
@@ -127,7 +164,7 @@ export class ConnectionView {
   factsOfLink() {
     if (!this.details) return [];
     const { own, agent } = this.details;
-    if (!own) return [["Link", "known only to the user and the machine of the connection"]];
+    if (!own) return [];
     const count = (name) => (agent.value ? String(agent.value[`sps_agent_${name}`] ?? "") : "");
     return [
       ["Session", own.state],
@@ -135,7 +172,7 @@ export class ConnectionView {
       ["Connections of the link", count("link_carriers")],
       ["Losses of the link", count("link_losses_total")],
       ["Failed dials", count("link_failed_dials_total")],
-      ["Counters of the agent", agent.error ?? (agent.value ? "" : "not served (SPS_AGENT_METRICS_PORT)")],
+      ["Counters of the agent", agent.error ?? ""],
       ["Process", own.pid ? `${own.pid} on ${own.host ?? "this machine"}, agent ${own.agent_pid}` : ""],
     ];
   }
@@ -160,6 +197,7 @@ export class ConnectionView {
     const devices = Object.entries(counters[MEMORY] ?? {}).map(([device, held]) => [device, { device, held, limit }]);
     this.memory.show(devices);
     this.memory.element.hidden = !devices.length;
+    this.showMemory(Object.values(counters[MEMORY] ?? {}));
     const limits = Object.entries(value?.limits ?? {}).map(([name, most]) => [`limit: ${name}`, most ?? "none"]);
     const rows = [...limits, ...Object.entries(counters)].flatMap(([name, found]) =>
       found !== null && typeof found === "object"
@@ -170,6 +208,22 @@ export class ConnectionView {
     this.counters.element.parentElement.hidden = !rows.length;
   }
 
+  /** Draws the memory of all devices since this view was opened. */
+  showMemory(held) {
+    this.memoryCard.hidden = !held.length;
+    if (!held.length || this.details === this.drawn) return;
+    this.drawn = this.details;
+    const [times, sums] = this.memoryOverTime;
+    times.push(Date.now() / 1000);
+    sums.push(held.reduce((sum, one) => sum + one, 0));
+    if (times.length > MOST_POINTS) for (const line of this.memoryOverTime) line.shift();
+    if (!this.chart) {
+      this.chart = new Chart("Memory of the devices", (colour) => [{ label: "Held", stroke: colour("--accent"), fill: colour("--accent-back"), width: 2 }], { values: bytes });
+      this.memoryPlace.replaceChildren(this.chart.element);
+    }
+    this.chart.show([[...times], [...sums]], `The devices hold ${bytes(sums.at(-1))}.`);
+  }
+
   /** Shows the log, and stays at its end if the reader is there. */
   showLog() {
     const { text, problem } = this.log;
@@ -177,7 +231,10 @@ export class ConnectionView {
     this.logText.hidden = !text;
     const box = this.logText;
     const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 8;
-    setText(box, text);
+    if (text !== this.shownLog) {
+      this.shownLog = text;
+      box.replaceChildren(...pieces(settled(text.split("\n")).join("\n")).map(([piece, kind]) => (kind ? make("span", { class: kind }, piece) : piece)));
+    }
     if (isAtEnd) box.scrollTop = box.scrollHeight;
   }
 }
@@ -197,11 +254,4 @@ function linkText(link) {
 function memoryOf({ memory_bytes: used, memory_limit_bytes: limit }) {
   if (used === null) return "-";
   return limit === null ? bytes(used) : `${bytes(used)} of ${bytes(limit)}`;
-}
-
-function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, count)) / 10));
-  const value = count / 1024 ** power;
-  return `${power && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[power]}`;
 }

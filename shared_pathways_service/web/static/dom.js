@@ -43,6 +43,7 @@ export class Rows {
 
   show(entries) {
     const left = new Map(this.elements);
+    const own = new Set(this.elements.values());
     let next = this.parent.firstChild;
     for (const [key, row] of entries) {
       let element = left.get(key);
@@ -52,6 +53,8 @@ export class Rows {
         this.elements.set(key, element);
       }
       this.update(element, row, key);
+      // (What others have put between stays behind the element that it follows.)
+      while (next && !own.has(next)) next = next.nextSibling;
       if (element === next) next = next.nextSibling;
       else this.parent.insertBefore(element, next);
     }
@@ -63,49 +66,123 @@ export class Rows {
 }
 
 /**
- * Makes a table with a row for each entry; columns are [title, text of a row, class, address that a row's
- * text links to]. The last column may have other content: `extra` has its title, and functions that make
- * and update it.
+ * Makes a table with a row for each entry; columns are {title, text, kind, link, sort, make, update}: `text` returns
+ * the text of a row, or `make` and `update` make the content of a cell and bring it up to date; `kind` is the class
+ * of its cells; `link` returns the address that the text links to; `sort` returns what rows are sorted by.
  */
 export class Table {
-  constructor(caption, columns, extra = null) {
+  constructor(caption, columns) {
     this.columns = columns;
+    this.sorted = null;
+    this.entries = [];
     this.body = make("tbody");
-    const heads = columns.map(([title, , kind]) => make("th", { scope: "col", class: kind }, title));
-    if (extra) heads.push(make("th", { scope: "col" }, extra.title));
+    this.heads = columns.map((column) => {
+      const { title, kind, sort } = column;
+      const content = sort ? make("button", { type: "button", onclick: () => this.sortBy(column) }, title) : title;
+      return make("th", { scope: "col", class: kind }, content);
+    });
     // (Focusable, as keys scroll a table that is wider than the page.)
     this.element = make(
-      "div", { class: "wide", role: "region", tabindex: 0, "aria-label": caption },
+      "div", { class: "wide card", role: "region", tabindex: 0, "aria-label": caption },
       make(
         "table", { class: "cards" },
-        make("caption", {}, caption), make("thead", {}, make("tr", {}, ...heads)), this.body,
+        make("caption", {}, caption), make("thead", {}, make("tr", {}, ...this.heads)), this.body,
       ),
     );
-    this.rows = new Rows(
-      this.body,
-      (row, key) => {
-        const cells = columns.map(([title, , kind, link], number) => {
-          const content = link ? [make("a")] : [];
-          return number === 0
-            ? make("th", { scope: "row", class: kind }, ...content)
-            : make("td", { "data-title": title, class: kind }, ...content);
-        });
-        if (extra) cells.push(make("td", {}, extra.make(row, key)));
-        return make("tr", {}, ...cells);
-      },
-      (element, row) => {
-        columns.forEach(([, text, , link], number) => {
-          const cell = element.children[number];
-          setText(link ? cell.firstChild : cell, text(row));
-          if (link) setAttribute(cell.firstChild, "href", link(row));
-        });
-        extra?.update?.(element.lastChild.firstChild, row);
-      },
-    );
+    this.rows = new Rows(this.body, (row, key) => this.makeRow(row, key), (element, row) => this.updateRow(element, row));
+  }
+
+  makeRow(row, key) {
+    const cells = this.columns.map(({ title, kind, link, make: content }, number) => {
+      const inside = content ? [content(row, key)] : link ? [make("a")] : [];
+      return number === 0
+        ? make("th", { scope: "row", class: kind }, ...inside)
+        : make("td", { "data-title": title || null, class: kind }, ...inside);
+    });
+    return make("tr", {}, ...cells);
+  }
+
+  updateRow(element, row) {
+    this.columns.forEach(({ text, link, update, make: content }, number) => {
+      const cell = element.children[number];
+      if (content) return update?.(cell.firstChild, row);
+      const address = link?.(row);
+      setText(link ? cell.firstChild : cell, text(row));
+      if (link && address) setAttribute(cell.firstChild, "href", address);
+      else if (link) cell.firstChild.removeAttribute("href");
+    });
+  }
+
+  sortBy(column) {
+    const isDown = this.sorted?.column === column && this.sorted.isDown;
+    this.sorted = { column, isDown: !isDown };
+    this.heads.forEach((head, number) => {
+      if (this.columns[number] === column) setAttribute(head, "aria-sort", isDown ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    });
+    this.show(this.entries);
   }
 
   show(entries) {
-    this.rows.show(entries);
+    this.entries = [...entries];
+    const shown = [...this.entries];
+    if (this.sorted) {
+      const { column: { sort }, isDown } = this.sorted;
+      shown.sort(([, a], [, b]) => compare(sort(a), sort(b)) * (isDown ? -1 : 1));
+    }
+    this.rows.show(shown);
+  }
+}
+
+function compare(a, b) {
+  return typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+/** Makes a card with a title. */
+export function card(title, ...content) {
+  return make("section", { class: "card", "aria-label": title }, make("h3", {}, title), ...content);
+}
+
+/** Makes a state in its colour. */
+export function chip() {
+  return make("span", { class: "state-chip" });
+}
+
+/** Shows a state on a chip: a text, and a class for its colour. */
+export function setChip(element, text, kind = text) {
+  setAttribute(element, "class", `state-chip ${kind}`);
+  setText(element, text);
+}
+
+/** A list of facts: [title, text], those without a text left out. */
+export class Facts {
+  constructor() {
+    this.element = make("dl", { class: "facts" });
+    this.rows = new Rows(this.element, () => make("div", {}, make("dt"), make("dd")), (element, [title, text]) => {
+      setText(element.firstChild, title);
+      setText(element.lastChild, text);
+    });
+  }
+
+  show(facts) {
+    this.rows.show(facts.filter(([, text]) => text).map((fact) => [fact[0], fact]));
+  }
+}
+
+/** A bar of parts: [key, class, value, text]; parts without a value are left out. */
+export class Shares {
+  constructor(label, kind = "") {
+    this.element = make("div", { class: `shares ${kind}`, role: "img", "aria-label": label });
+    this.rows = new Rows(this.element, () => make("span"), (element, [, look, value, text]) => {
+      setAttribute(element, "class", look);
+      setAttribute(element, "title", text);
+      if (element.style.flexGrow !== String(value)) element.style.flexGrow = String(value);
+    });
+  }
+
+  show(parts, words) {
+    setAttribute(this.element, "aria-label", words);
+    this.rows.show(parts.filter(([, , value]) => value > 0).map((part) => [part[0], part]));
   }
 }
 

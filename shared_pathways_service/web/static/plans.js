@@ -1,12 +1,15 @@
 // Drawn plans of preemptions and reservations: which slices come from which tenants, and when.
 
+import { paint, stripes } from "./colours.js";
 import { Rows, draw, make, setAttribute, setText } from "./dom.js";
-import { amounts, clock, span, toneOf } from "./words.js";
+import { amounts, clock, span } from "./words.js";
 
 const ROW_PX = 24;
 const HEAD_PX = 20;
 const MOST_LEFT_PX = 110;
 const LETTER_PX = 7;
+// A time of day with its date.
+const ROOM_PX = 105;
 // More slices are told, not drawn.
 const MOST_DRAWN = 16;
 // A picture of less time would move visibly with each second.
@@ -17,14 +20,24 @@ export class PlansView {
   constructor(store) {
     this.store = store;
     this.list = make("div", { class: "plans" });
-    this.element = make("section", { "aria-label": "Plans" }, make("h3", {}, "Planned starts"), this.list);
-    this.rows = new Rows(this.list, makePlan, (element, plan) => this.drawPlan(element, plan));
+    this.element = make("section", { class: "card", "aria-label": "Plans" }, make("h3", {}, "Planned starts"), this.list);
+    this.rows = new Rows(this.list, () => makePlan(store), (element, plan) => this.drawPlan(element, plan));
   }
 
   show() {
     const { plans } = this.store.rows;
     this.element.hidden = !plans.size;
     this.rows.show([...plans].sort(([a], [b]) => orderOf(a) - orderOf(b)));
+  }
+
+  /** Returns the owners of the colours before and after: the holder, and who gets the slice. */
+  ownerOf(plan, source) {
+    const { colours, rows } = this.store;
+    const reserved = rows.reservations.get(plan.reservation);
+    return [
+      colours.ownerOf(rows.tenants.get(source.holder)),
+      colours.ownerOf(plan.tenant ? rows.tenants.get(plan.tenant) : reserved),
+    ];
   }
 
   drawPlan(element, plan) {
@@ -36,8 +49,9 @@ export class PlansView {
     setAttribute(svg, "aria-label", sentences.join(" "));
     setText(caption.firstChild, titleOf(plan, now));
     const drawn = sources.slice(0, MOST_DRAWN);
-    const known = drawn.map((source) => source.from).filter((at) => at !== null);
-    const length = Math.max(SHORTEST_S, ...known.map((at) => (at - now) * 1.3));
+    // (The begin of a reservation is its own time, whether or not its slices are known.)
+    const times = [...drawn.map((source) => source.from), plan.starts && Date.parse(plan.starts) / 1000].filter(Boolean);
+    const length = Math.max(SHORTEST_S, ...times.map((at) => (at - now) * 1.3));
     const height = HEAD_PX + ROW_PX * drawn.length;
     const width = element.clientWidth || 600;
     const left = Math.min(MOST_LEFT_PX, width / 4);
@@ -46,10 +60,18 @@ export class PlansView {
     setAttribute(element.begin, "x", String(left));
     setAttribute(element.end, "x", String(width));
     setText(element.end, clock(now + length, length > DAY_S));
+    const starts = plan.starts ? Date.parse(plan.starts) / 1000 : now;
+    const isAhead = starts > now;
+    element.start.style.display = isAhead ? "" : "none";
+    for (const [name, value] of [["x1", x(starts)], ["x2", x(starts)], ["y1", HEAD_PX - 4], ["y2", height]]) setAttribute(element.start, name, value.toFixed(1));
+    // (Two times of day do not fit beside each other.)
+    element.end.style.display = isAhead && width - x(starts) < 2 * ROOM_PX ? "none" : "";
+    setText(element.startText, isAhead ? clock(starts, starts - now > DAY_S) : "");
+    setAttribute(element.startText, "x", (x(starts) + 3).toFixed(1));
     element.bars.show(drawn.map((source, number) => {
       const start = source.from === null ? width : x(source.from);
       const who = plan.tenant ?? plan.reservation;
-      return [source.slice, { ...source, left, start, width, y: HEAD_PX + ROW_PX * number, who }];
+      return [source.slice, { ...source, left, start, width, y: HEAD_PX + ROW_PX * number, who, own: this.ownerOf(plan, source) }];
     }));
   }
 }
@@ -89,40 +111,45 @@ function sentencesOf(plan, sources, now) {
   return told;
 }
 
-function makePlan() {
+function makePlan(store) {
   const bars = draw("g");
   const begin = draw("text", { class: "faint", y: 13 }, "now");
   const end = draw("text", { class: "faint", y: 13, "text-anchor": "end" });
-  const svg = draw("svg", { role: "img" }, begin, end, bars);
+  const [start, startText] = [draw("line"), draw("text", { class: "faint", y: 13 })];
+  const svg = draw("svg", { role: "img" }, stripes(), begin, end, start, startText, bars);
   const list = make("ul");
-  const element = make("figure", {}, svg, make("figcaption", {}, make("b"), list));
-  Object.assign(element, { begin, end });
-  element.bars = new Rows(bars, makeBar, drawBar);
+  const element = make("figure", { class: "picture" }, svg, make("figcaption", {}, make("b"), list));
+  Object.assign(element, { begin, end, start, startText });
+  element.bars = new Rows(bars, makeBar, (bar, row) => drawBar(bar, row, store.colours));
   element.sentences = new Rows(list, () => make("li"), (item, text) => setText(item, text));
   return element;
 }
 
 function makeBar() {
-  const bar = () => draw("rect", { y: 3, height: ROW_PX - 6, rx: 3 });
-  const label = () => draw("text", { class: "label", y: 16 });
-  return draw("g", {}, draw("text", { y: 16 }), bar(), label(), bar(), label());
+  const part = () => draw("g", {}, bar(), bar("stripes"), draw("text", { class: "label", y: 16 }));
+  const bar = (kind) => draw("rect", { y: 3, height: ROW_PX - 6, rx: 3, class: kind });
+  return draw("g", {}, draw("text", { y: 16 }), part(), part());
 }
 
 /** Draws the holder until the slice is to be had, and who has it from then on. */
-function drawBar(element, { slice, holder, how, left, start, width, y, who }) {
-  const [name, before, beforeLabel, after, afterLabel] = element.children;
+function drawBar(element, { slice, holder, how, left, start, width, y, who, own }, colours) {
+  const [name, before, after] = element.children;
   setAttribute(element, "transform", `translate(0 ${y})`);
   setText(name, fitting(slice, left));
   const holds = holder && how !== "held";
-  setAttribute(before, "class", holds ? `tone-${toneOf(holder)}` : "none");
-  place(before, beforeLabel, left, start, holds ? holder : "");
-  setAttribute(after, "class", how === "held" ? `tone-${toneOf(who)}` : `tone-${toneOf(who)} going`);
-  place(after, afterLabel, start, width, who);
+  before.style.display = holds ? "" : "none";
+  place(before, colours, own[0], false, left, start, holds ? holder : "");
+  place(after, colours, own[1], how !== "held", start, width, who);
 }
 
-function place(bar, label, from, to, text) {
-  setAttribute(bar, "x", from.toFixed(1));
-  setAttribute(bar, "width", Math.max(0, to - from).toFixed(1));
+function place(element, colours, owner, going, from, to, text) {
+  const [bar, over, label] = element.children;
+  paint(bar, over, colours, owner, going);
+  for (const one of [bar, over]) {
+    setAttribute(one, "x", from.toFixed(1));
+    setAttribute(one, "width", Math.max(0, to - from).toFixed(1));
+  }
+  setAttribute(label, "class", `label ${colours.classOf(owner)}`);
   setAttribute(label, "x", (from + 6).toFixed(1));
   setText(label, fitting(text, to - from));
 }

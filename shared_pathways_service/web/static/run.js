@@ -1,196 +1,238 @@
-// The view of an elastic training run: goodput, loss, slices over time, repairs and lost slices.
+// The view of elastic training runs: goodput, loss, slices over time, repairs and lost slices.
 
-import { Rows, Table, choice, draw, make, setAttribute, setText } from "./dom.js";
-import { ask } from "./store.js";
-import { span } from "./words.js";
+import uPlot from "./vendor/uplot/uPlot.esm.js";
+import { Chart } from "./charts.js";
+import { Legend } from "./colours.js";
+import { Facts, Shares, Table, card, choice, make, setText } from "./dom.js";
+import { Poll } from "./polling.js";
+import { counted, moment, percent, span } from "./words.js";
 
 const REFRESH_MS = 2000;
-const LEFT = 60;
-const LOSS_PX = 200;
-const SLICES_PX = 70;
-const MARKS_PX = 18;
-const GAP_PX = 8;
 const SHARE = (part, whole) => (whole ? part / whole : 0);
+// Colours by what the time was for: good, needed, lost to a failure, waiting.
+const COSTS = {
+  goodput: "cost-good", startup: "cost-needed", compile: "cost-needed-2", checkpoint: "cost-save", snapshot: "cost-save-2",
+  detect: "cost-lost", confirm: "cost-lost-2", reconnect: "cost-lost", restore: "cost-lost-2", lost_steps: "cost-steps",
+  down: "cost-down", waiting: "cost-wait", other: "cost-other",
+};
+const TONES = { lost: "--lost", killed: "--text", restored: "--accent", grew: "--free", quarantined: "--spare" };
+// Runs beside the chosen one, each with a colour of its own.
+const MOST_BESIDE = 5;
 
 export class RunView {
   constructor(store, actions, run) {
     this.store = store;
     this.run = run;
-    this.report = null;
-    this.problem = "";
+    this.reports = new Map();
+    this.beside = [];
+    this.polls = new Map();
+    this.by = "at";
     this.place = make("div", { class: "tools" });
     this.told = make("p", { role: "status", "aria-live": "polite" });
-    this.facts = make("dl", { class: "facts" });
-    this.factRows = new Rows(this.facts, () => make("div", {}, make("dt"), make("dd")), (element, [title, text]) => {
-      setText(element.firstChild, title);
-      setText(element.lastChild, text);
-    });
-    this.makePicture();
-    this.times = new Table("How the time was spent", [
-      ["For", (row) => row.name],
-      ["Time", (row) => span(row.seconds), "number"],
-      ["Of the run", (row) => percent(row.share), "number"],
-    ], {
-      title: "Share",
-      make: (row, key) => make("meter", { min: 0, max: 1, "aria-label": `Share of ${key}` }),
-      update: (meter, row) => { if (meter.value !== row.share) meter.value = row.share; },
-    });
+    this.goodput = make("span", { class: "value" });
+    this.facts = new Facts();
+    this.shares = new Shares("How the time was spent", "tall");
+    this.costs = new Legend("What the time was spent on");
+    this.runs = new Table("Runs side by side", [
+      { title: "Run", text: (row) => row.name, link: (row) => `#run/${encodeURIComponent(row.name)}` },
+      { title: "Goodput", text: (row) => percent(SHARE(row.good_s, row.wall_s), 1), kind: "number", sort: (row) => SHARE(row.good_s, row.wall_s) },
+      { title: "Time", text: (row) => span(row.wall_s), kind: "number", sort: (row) => row.wall_s },
+      { title: "Last step", text: (row) => String(row.last_step ?? 0), kind: "number", sort: (row) => row.last_step ?? 0 },
+      { title: "Loss", text: (row) => (row.losses.length ? number(row.losses.at(-1).loss) : ""), kind: "number", sort: (row) => row.losses.at(-1)?.loss ?? 0 },
+      { title: "Interruptions", text: (row) => String(row.incidents.length), kind: "number", sort: (row) => row.incidents.length },
+      { title: "State", text: (row) => row.outcome ?? "killed, or still running" },
+    ]);
+    this.lossPlace = make("div");
+    const axis = choice("Loss over", [["at", "time"], ["step", "steps"]], (by) => { this.by = by; this.lossChart?.close(); this.lossChart = null; this.show(); });
+    this.slicesPlace = make("div");
+    this.signs = new Legend("Events of the run");
     this.repairs = new Table("Repairs by cause", [
-      ["Cause", (row) => row.cause],
-      ["Count", (row) => String(row.count), "number"],
-      ["Mean", (row) => span(row.mean_s), "number"],
-      ["Median", (row) => span(row.median_s), "number"],
-      ["Longest", (row) => span(row.max_s), "number"],
+      { title: "Cause", text: (row) => row.cause },
+      { title: "Count", text: (row) => String(row.count), kind: "number" },
+      { title: "Mean", text: (row) => span(row.mean_s), kind: "number" },
+      { title: "Median", text: (row) => span(row.median_s), kind: "number" },
+      { title: "Longest", text: (row) => span(row.max_s), kind: "number" },
     ]);
     this.incidents = new Table("Interruptions, the latest first", [
-      ["After", (row) => span(row.at_s)],
-      ["Cause", (row) => row.cause.replaceAll("_", " ")],
-      ["Slices", (row) => row.slices.join(", ")],
-      ["Repaired in", (row) => (row.repair_s === null ? "not repaired" : span(row.repair_s)), "number"],
-      ["Steps lost", (row) => String(row.lost_steps), "number"],
+      { title: "After", text: (row) => span(row.at_s) },
+      { title: "Cause", text: (row) => row.cause.replaceAll("_", " ") },
+      { title: "Slices", text: (row) => row.slices.join(", ") },
+      { title: "Repaired in", text: (row) => (row.repair_s === null ? "not repaired" : span(row.repair_s)), kind: "number" },
+      { title: "Steps lost", text: (row) => String(row.lost_steps), kind: "number" },
     ]);
     this.losses = new Table("Lost slices", [
-      ["Slice", (row) => row.slice],
-      ["Lost", (row) => `${row.count} x`, "number"],
+      { title: "Slice", text: (row) => row.slice },
+      { title: "Lost", text: (row) => `${row.count} x`, kind: "number" },
     ]);
     this.points = new Table("Loss", [
-      ["Step", (row) => String(row.step)],
-      ["After", (row) => span(row.at)],
-      ["Loss", (row) => number(row.loss), "number"],
+      { title: "Step", text: (row) => String(row.step) },
+      { title: "After", text: (row) => span(row.at) },
+      { title: "Loss", text: (row) => number(row.loss), kind: "number" },
     ]);
     this.table = make("details", { ontoggle: () => this.show() }, make("summary", {}, "Loss as a table"), this.points.element);
+    this.lossCard = card("Loss", make("div", { class: "tools" }, axis.element), this.lossPlace, this.signs.element, this.table);
     this.parts = make(
-      "div", {}, this.facts, this.figure, this.table, this.times.element, this.repairs.element,
-      this.incidents.element, this.losses.element,
+      "div", {},
+      card("Goodput", make("p", { class: "figure" }, this.goodput), this.shares.element, this.costs.element),
+      this.runs.element,
+      this.lossCard,
+      card("Training slices", this.slicesPlace),
+      card("Facts", this.facts.element),
+      this.incidents.element, make("div", { class: "halves" }, this.repairs.element, this.losses.element),
     );
+    this.parts.hidden = true;
     this.elements = [this.place, this.told, this.parts];
-    this.isOpen = true;
-    this.load();
+    this.list = new Poll("api/runs", {}, () => 30000, (answer, problem) => this.takeRuns(answer, problem));
   }
 
   close() {
-    this.isOpen = false;
+    this.list.close();
+    for (const poll of this.polls.values()) poll.close();
+    this.lossChart?.close();
+    this.slicesChart?.close();
   }
 
-  makePicture() {
-    this.curve = draw("polyline", { class: "curve" });
-    this.steps = draw("path", { class: "held-steps" });
-    this.marks = draw("g");
-    this.words = draw("g");
-    this.svg = draw("svg", { role: "img" }, this.steps, this.curve, this.marks, this.words);
-    this.markRows = new Rows(
-      this.marks, () => draw("path", { d: "M0 3l6 6-6 6-6-6z" }, draw("title")),
-      (element, { x, y, sight, text }) => {
-        setAttribute(element, "class", `mark ${sight}`);
-        setAttribute(element, "transform", `translate(${x.toFixed(1)} ${y})`);
-        setText(element.firstChild, text);
-      });
-    this.wordRows = new Rows(this.words, () => draw("text", { class: "faint" }), (element, { x, y, text, anchor }) => {
-      setAttribute(element, "x", String(x));
-      setAttribute(element, "y", String(y));
-      setAttribute(element, "text-anchor", anchor);
-      setText(element, text);
-    });
-    this.figure = make(
-      "figure", { class: "timeline run" }, this.svg,
-      make("figcaption", { class: "empty" }, "Above: the loss. Below: the number of training slices, and events of the run."),
-    );
+  takeRuns(answer, problem) {
+    const runs = answer?.runs ?? [];
+    if (!runs.length) {
+      setText(this.told, problem || "No run is shown: name its directory with sps ui --run.");
+      return;
+    }
+    if (this.select) return;
+    if (!runs.includes(this.run)) [this.run] = runs;
+    const chosen = choice("Run", runs.map((run) => [run, run]), (run) => { location.hash = `run/${encodeURIComponent(run)}`; });
+    this.select = chosen.select;
+    this.select.value = this.run;
+    this.place.append(chosen.element);
+    this.follow(this.run);
+    for (const run of runs.filter((one) => one !== this.run).slice(0, MOST_BESIDE)) {
+      const box = make("input", { type: "checkbox", onchange: () => this.compare(run, box.checked) });
+      this.place.append(make("label", { class: "check" }, box, make("span", {}, `beside ${run}`)));
+    }
   }
 
-  /** Reads the report again and again, until the view is closed. */
-  async load() {
-    while (this.isOpen) {
-      try {
-        await this.loadOnce();
-        this.problem = "";
-      } catch (error) {
-        this.problem = error.message;
-      }
-      if (!this.isOpen) return;
+  compare(run, isWanted) {
+    this.beside = this.beside.filter((one) => one !== run);
+    if (isWanted) {
+      this.beside.push(run);
+      this.follow(run);
+    } else {
+      this.polls.get(run)?.close();
+      this.polls.delete(run);
+    }
+    this.lossChart?.close();
+    this.lossChart = null;
+    this.show();
+  }
+
+  follow(run) {
+    const poll = new Poll("api/run", { run, seen: this.reports.get(run)?.version ?? "" }, () => REFRESH_MS, (answer, problem) => {
+      if (run === this.run) setText(this.told, problem);
+      if (!answer?.began) return;
+      this.reports.set(run, answer);
+      poll.set({ run, seen: answer.version });
       this.show();
-      await new Promise((wake) => setTimeout(wake, REFRESH_MS));
-    }
-  }
-
-  async loadOnce() {
-    if (!this.select) {
-      const { runs } = await ask("/api/runs", {});
-      if (!runs.length) throw new Error("No run is shown: name its directory with sps ui --run.");
-      if (!runs.includes(this.run)) [this.run] = runs;
-      const chosen = choice("Run", runs.map((run) => [run, run]), (run) => { location.hash = `run/${encodeURIComponent(run)}`; });
-      this.select = chosen.select;
-      this.select.value = this.run;
-      this.place.append(chosen.element);
-    }
-    const answer = await ask("/api/run", { run: this.run, seen: this.report?.version ?? "" });
-    if (answer.began) this.report = answer;
+    });
+    this.polls.set(run, poll);
   }
 
   show() {
-    setText(this.told, this.problem);
-    this.parts.hidden = !this.report;
-    if (!this.report) return;
-    const { report } = this;
-    this.factRows.show(factsOf(report).filter(([, text]) => text).map((fact) => [fact[0], fact]));
-    const times = Object.entries({ goodput: report.good_s, ...report.badput_s }).filter(([name, s]) => s || name === "goodput");
-    this.times.show(times.map(([name, seconds]) => [name, { name: name.replaceAll("_", " "), seconds, share: SHARE(seconds, report.wall_s) }]));
+    const report = this.reports.get(this.run);
+    this.parts.hidden = !report;
+    if (!report) return;
+    this.showTime(report);
+    this.facts.show(factsOf(report));
+    const shown = [this.run, ...this.beside].map((run) => [run, this.reports.get(run)]).filter(([, found]) => found);
+    this.runs.element.hidden = shown.length < 2;
+    this.runs.show(shown.map(([name, found]) => [name, { ...found, name }]));
     this.repairs.show(Object.entries(report.mttr).map(([cause, row]) => [cause, { cause: cause.replaceAll("_", " "), ...row }]));
     this.incidents.show(report.incidents.map((row, at) => [at, row]).reverse());
     this.losses.show(Object.entries(report.slice_losses).map(([slice, count]) => [slice, { slice, count }]));
     for (const table of [this.repairs, this.incidents, this.losses]) table.element.hidden = !table.body.firstChild;
-    this.table.hidden = !report.losses.length;
+    this.lossCard.hidden = !shown.some(([, found]) => found.losses.length);
     if (this.table.open) this.points.show(report.losses.map((point) => [point.step, point]));
-    this.drawPicture(report);
+    if (!this.lossCard.hidden) this.drawLoss(shown);
+    this.drawSlices(report);
+    const sights = [...new Set(report.marks.map((mark) => mark.sight))].filter((sight) => TONES[sight]);
+    this.signs.show(sights.map((sight) => [sight, `sight-${sight}`, sight]));
   }
 
-  drawPicture({ losses, marks, slice_counts: counts, wall_s: wall }) {
-    const width = this.figure.clientWidth || 800;
-    const x = (at) => LEFT + SHARE(at, wall) * (width - LEFT - 10);
-    const sights = [...new Set(marks.map((mark) => mark.sight))];
-    const curve = losses.length ? LOSS_PX : 0;
-    const top = curve + GAP_PX;
-    const height = top + SLICES_PX + GAP_PX + MARKS_PX * sights.length + 18;
-    setAttribute(this.svg, "viewBox", `0 0 ${width} ${height}`);
-    setAttribute(this.svg, "height", String(height));
-    const words = [];
-    const say = (at, y, text, anchor = "end") => words.push([`${at} ${y}`, { x: at, y, text, anchor }]);
-    if (losses.length) this.drawLosses(losses, x, say);
-    else setAttribute(this.curve, "points", "");
-    const most = Math.max(1, ...counts.map(({ count }) => count));
-    const level = (count) => top + SLICES_PX * (1 - count / most);
-    const path = counts.map(({ at, count }, n) => `${n ? "H" : "M"}${x(at).toFixed(1)}${n ? "" : ` ${top + SLICES_PX}`}V${level(count).toFixed(1)}`);
-    setAttribute(this.steps, "d", `${path.join("")}H${x(wall).toFixed(1)}V${top + SLICES_PX}Z`);
-    say(LEFT - 6, top + 12, `${most} slices`);
-    say(LEFT - 6, top + SLICES_PX, "0");
-    const rowOf = (sight) => top + SLICES_PX + GAP_PX + MARKS_PX * sights.indexOf(sight);
-    for (const sight of sights) say(LEFT - 6, rowOf(sight) + 13, sight);
-    this.markRows.show(marks.map((mark, n) => {
-      const text = [mark.sight, mark.slice && `slice ${mark.slice}`, mark.step !== null && `step ${mark.step}`, `after ${span(mark.at)}`];
-      return [n, { x: x(mark.at), y: rowOf(mark.sight), sight: mark.sight, text: text.filter(Boolean).join(", ") }];
-    }));
-    say(LEFT, height - 4, "0", "start");
-    say(width - 10, height - 4, span(wall));
-    this.wordRows.show(words);
+  showTime(report) {
+    const times = Object.entries({ goodput: report.good_s, ...report.badput_s }).filter(([name, s]) => s || name === "goodput");
+    setText(this.goodput, percent(SHARE(report.good_s, report.wall_s), 1));
+    const textOf = ([name, seconds]) => `${name.replaceAll("_", " ")}: ${span(seconds)}, ${percent(SHARE(seconds, report.wall_s), 1)}`;
+    const order = Object.keys(COSTS);
+    times.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+    const parts = times.map(([name, seconds]) => [name, COSTS[name] ?? "cost-other", seconds, textOf([name, seconds])]);
+    this.shares.show(parts, `How the time was spent: ${times.map(textOf).join("; ")}`);
+    this.costs.show(times.map(([name, seconds]) => [name, COSTS[name] ?? "cost-other", textOf([name, seconds])]));
+  }
+
+  drawLoss(shown) {
+    const runs = shown.map(([run]) => run).join("\n");
+    if (!this.lossChart || this.lossRuns !== runs) {
+      this.lossChart?.close();
+      this.lossRuns = runs;
+      this.lossChart = new Chart("Loss", (colour) => shown.map(([run], n) => ({
+        label: shown.length > 1 ? run : "Loss", stroke: n ? colour(`--own-${n + 1}`) : colour("--accent"), width: 2,
+        spanGaps: false, points: { show: false },
+      })), {
+        time: false, left: "loss", bottom: this.by === "at" ? "since the begin" : "step", values: number, top: null,
+        at: this.by === "at" ? span : String, marks: () => this.marksOf(this.by),
+      });
+      this.lossPlace.replaceChildren(this.lossChart.element);
+    }
+    const lines = shown.map(([, report]) => pointsOf(report, this.by));
+    const data = lines.length === 1 ? lines[0] : uPlot.join(lines, lines.map(() => [1]));
+    this.lossChart.show(data, shown.map(([run, report]) => `${shown.length > 1 ? `${run}: ` : ""}${lossText(report.losses)}`).join(" "));
+  }
+
+  marksOf(by) {
+    const marks = this.reports.get(this.run)?.marks ?? [];
+    return marks
+      .filter((mark) => TONES[mark.sight] && (by === "at" || mark.step !== null))
+      .map((mark) => ({ at: by === "at" ? mark.at : mark.step, tone: TONES[mark.sight] }));
+  }
+
+  drawSlices({ slice_counts: counts, wall_s: wall, marks }) {
+    this.slicesChart ??= new Chart("Training slices", (colour) => [{
+      label: "slices", stroke: colour("--accent"), fill: colour("--accent-back"), width: 2, paths: uPlot.paths.stepped({ align: 1 }),
+      points: { show: false },
+    }], { time: false, left: "slices", bottom: "since the begin", at: span, marks: () => this.marksOf("at") });
+    if (!this.slicesChart.element.isConnected) this.slicesPlace.replaceChildren(this.slicesChart.element);
     const lost = marks.filter((mark) => mark.sight === "lost").length;
-    setAttribute(this.svg, "aria-label", `${lossText(losses)} Up to ${most} slices in ${span(wall)}; slices were lost ${lost} ${lost === 1 ? "time" : "times"}.`);
+    const most = Math.max(0, ...counts.map(({ count }) => count));
+    const last = counts.at(-1)?.count ?? 0;
+    this.slicesChart.show(
+      [[...counts.map(({ at }) => at), wall], [...counts.map(({ count }) => count), last]],
+      `Up to ${counted(most, "slice")} in ${span(wall)}; slices were lost ${counted(lost, "time")}.`,
+    );
   }
+}
 
-  drawLosses(losses, x, say) {
-    const values = losses.map(({ loss }) => loss);
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    const y = (loss) => LOSS_PX - 8 - SHARE(loss - low, high - low) * (LOSS_PX - 24);
-    setAttribute(this.curve, "points", losses.map(({ at, loss }) => `${x(at).toFixed(1)},${y(loss).toFixed(1)}`).join(" "));
-    say(LEFT - 6, y(high) + 4, number(high));
-    if (high > low) say(LEFT - 6, y(low) + 4, number(low));
-  }
+/** Returns the curve of the loss, with a gap wherever training was interrupted. */
+function pointsOf({ losses, incidents }, by) {
+  const [places, values] = [[], []];
+  let next = 0;
+  const breaks = incidents.map((incident) => incident.at_s).sort((a, b) => a - b);
+  losses.forEach((point, n) => {
+    const before = losses[n - 1];
+    while (next < breaks.length && before && breaks[next] < before.at) next += 1;
+    if (before && next < breaks.length && breaks[next] <= point.at) {
+      places.push((before[by] + point[by]) / 2);
+      values.push(null);
+    }
+    places.push(point[by]);
+    values.push(point.loss);
+  });
+  return [places, values];
 }
 
 function factsOf(report) {
   const count = (value) => (value ? String(value) : "");
   return [
-    ["Goodput", percent(SHARE(report.good_s, report.wall_s))],
     ["State", report.outcome ?? "killed, or still running"],
-    ["Began", new Date(report.began).toLocaleString()],
+    ["Began", moment(report.began)],
     ["Time", span(report.wall_s)],
     ["Last step", String(report.last_step ?? 0)],
     ["Loss", report.losses.length ? number(report.losses.at(-1).loss) : ""],
@@ -211,10 +253,6 @@ function lossText(losses) {
   if (!losses.length) return "The run reported no loss.";
   const [first, last] = [losses[0], losses.at(-1)];
   return `Loss from ${number(first.loss)} at step ${first.step} to ${number(last.loss)} at step ${last.step}.`;
-}
-
-function percent(share) {
-  return `${(100 * share).toFixed(1)} %`;
 }
 
 function number(value) {

@@ -1,35 +1,15 @@
-// The view of slices: a grid for each type, with the holder of each slice.
+// The view of slices: by type and node pool, each in the colour of who holds it.
 
 import { choiceFor, choicesFor } from "./actions.js";
+import { Legend } from "./colours.js";
 import { Rows, choice, make, setAttribute, setText } from "./dom.js";
-import { byName, passed, person, span } from "./words.js";
+import { KINDS, byType, kindsOf } from "./kinds.js";
+import { addressOf, age, byName, counted, passed } from "./words.js";
 
-const KINDS = ["free", "held", "spare", "cordoned", "draining", "starting", "lost"];
-
-/** Returns the kind of a slice: its state, or who has a ready one. */
-function kindOf(slice) {
-  if (slice.state !== "ready") return slice.state;
-  return slice.tenant ? "held" : "free";
-}
-
-/**
- * Returns kinds by slice. The service keeps so many free slices of each type as spares, and not
- * particular ones: the last free slices are shown as these.
- */
-function kindsOf(slices, spares) {
-  const kinds = new Map();
-  const left = new Map();
-  for (const slice of slices.toReversed()) {
-    let kind = kindOf(slice);
-    const kept = left.get(slice.instance_type) ?? spares;
-    if (kind === "free" && kept > 0 && !slice.kept_for) {
-      kind = "spare";
-      left.set(slice.instance_type, kept - 1);
-    }
-    kinds.set(slice.id, kind);
-  }
-  return kinds;
-}
+const SIZES = [["large", "Large"], ["small", "Small"], ["dots", "Dots"]];
+// With more slices the tiles begin smaller.
+const MOST_LARGE = 60;
+const MOST_SMALL = 250;
 
 export class SlicesView {
   constructor(store, actions) {
@@ -37,62 +17,100 @@ export class SlicesView {
     this.actions = actions;
     this.filter = "";
     this.kind = "";
+    this.size = null;
     const search = make("input", {
-      type: "search",
+      type: "search", placeholder: "slice-7, ada, node-3 …",
       oninput: () => { this.filter = search.value.toLowerCase(); this.show(); },
     });
     const kinds = choice(
       "State", [["", "all"], ...KINDS.map((kind) => [kind, kind])],
       (value) => { this.kind = value; this.show(); },
     );
+    const colours = choice("Colour by", [["user", "user"], ["team", "team"]], (by) => { store.colours.use(by); this.show(); });
+    colours.select.value = store.colours.by;
+    this.sizes = SIZES.map(([size, text]) => make("button", { type: "button", onclick: () => this.resize(size) }, text));
     this.empty = make("p", { class: "empty" });
+    this.legend = new Legend("Colours of holders");
     const groups = make("div");
-    this.groups = new Rows(groups, (_, type) => this.makeGroup(type), (element, group) => group);
+    this.groups = new Rows(groups, (_, type) => this.makeGroup(type), () => {});
     this.elements = [
       make(
         "div", { class: "tools", role: "search", "aria-label": "Filter of slices" },
-        make("label", {}, "Slice, holder, user or host", search), kinds.element,
+        make("label", {}, "Slice, holder, user or host", search), kinds.element, colours.element,
+        make("div", { class: "segments", role: "group", "aria-label": "Size of the tiles" }, ...this.sizes),
       ),
-      this.empty, groups,
+      make("div", { class: "card" }, this.legend.element), this.empty, groups,
     ];
-    this.grids = new Map();
+    this.parts = new Map();
+  }
+
+  resize(size) {
+    this.size = size;
+    this.show();
   }
 
   makeGroup(type) {
     const counts = make("ul", { class: "counts" });
-    const grid = make("ul", { class: "grid" });
-    this.grids.set(type, {
+    const pools = make("div");
+    this.parts.set(type, {
       counts: new Rows(counts, () => make("li"), (element, text) => setText(element, text)),
-      grid: new Rows(grid, (row) => this.makeTile(row), (element, row) => this.updateTile(element, row)),
+      pools: new Rows(pools, () => this.makePool(), (element, pool) => this.showPool(element, pool)),
     });
-    return make("section", { "aria-label": type }, make("h2", {}, type), counts, grid);
+    const head = make("div", { class: "group-head" }, make("h3", {}, type), counts);
+    return make("section", { class: "card", "aria-label": type }, head, pools);
+  }
+
+  makePool() {
+    const grid = make("ul", { class: "grid" });
+    const element = make("div", { class: "pool" }, make("p"), grid);
+    element.grid = new Rows(grid, (row) => this.makeTile(row), (tile, row) => this.showTile(tile, row));
+    return element;
+  }
+
+  showPool(element, { name, tiles, size }) {
+    const [title, grid] = element.children;
+    setText(title, name);
+    title.hidden = !name;
+    setAttribute(grid, "class", `grid ${size}`);
+    element.grid.show(tiles);
   }
 
   show() {
     const slices = [...this.store.rows.slices.values()].sort((a, b) => byName(a.id, b.id));
     const kinds = kindsOf(slices, this.store.service.spares ?? 0);
-    const types = new Map();
-    for (const slice of slices) {
-      if (!types.has(slice.instance_type)) types.set(slice.instance_type, []);
-      types.get(slice.instance_type).push(slice);
-    }
+    const size = this.size ?? (slices.length <= MOST_LARGE ? "large" : slices.length <= MOST_SMALL ? "small" : "dots");
+    this.sizes.forEach((button, number) => setAttribute(button, "aria-pressed", String(SIZES[number][0] === size)));
+    const rows = slices.map((slice) => ({ slice, kind: kinds.get(slice.id), holder: this.holderOf(slice) }));
+    this.showLegend(rows);
+    const types = byType(slices);
     this.groups.show(types);
-    let shown = 0;
+    const shown = rows.filter((row) => this.matches(row));
+    const shownTypes = Map.groupBy(shown, ({ slice }) => slice.instance_type);
     for (const [type, members] of types) {
-      const counts = KINDS.map((kind) => [kind, members.filter((s) => kinds.get(s.id) === kind).length]);
-      const { counts: list, grid } = this.grids.get(type);
-      list.show([
-        ["all", `${members.length} slices`],
-        ...counts.filter(([, count]) => count).map(([kind, count]) => [kind, `${count} ${kind}`]),
+      const { counts, pools } = this.parts.get(type);
+      const numbers = KINDS.map((kind) => [kind, members.filter((slice) => kinds.get(slice.id) === kind).length]);
+      counts.show([
+        ["all", counted(members.length, "slice")],
+        ...numbers.filter(([, count]) => count).map(([kind, count]) => [kind, `${count} ${kind}`]),
       ]);
-      const tiles = members
-        .map((slice) => [slice.id, { slice, kind: kinds.get(slice.id), holder: this.holderOf(slice) }])
-        .filter(([, row]) => this.matches(row));
-      shown += tiles.length;
-      grid.show(tiles);
+      const found = Map.groupBy(shownTypes.get(type) ?? [], ({ slice }) => slice.node_pool ?? "");
+      pools.show([...found].map(([pool, tiles]) => [pool, {
+        name: pool && `Node pool ${pool}`, size, tiles: tiles.map((row) => [row.slice.id, row]),
+      }]));
     }
     const nothing = slices.length ? "No slice matches the filter." : "The service has no slices.";
-    setText(this.empty, shown || !this.store.loaded ? "" : nothing);
+    setText(this.empty, shown.length || !this.store.loaded ? "" : nothing);
+  }
+
+  showLegend(rows) {
+    const { colours } = this.store;
+    const held = Map.groupBy(rows.filter(({ holder }) => holder), ({ holder }) => colours.ownerOf(holder));
+    colours.know(held.keys());
+    const owners = [...held].sort(([a], [b]) => byName(a, b));
+    this.legend.show(owners.map(([owner, members]) => [
+      owner, colours.classOf(owner), `${owner || `no ${colours.by}`}: ${counted(members.length, "slice")}`,
+    ]));
+    this.legend.element.parentElement.hidden = !owners.length;
   }
 
   holderOf(slice) {
@@ -102,16 +120,18 @@ export class SlicesView {
   matches({ slice, kind, holder }) {
     if (this.kind && kind !== this.kind) return false;
     if (!this.filter) return true;
-    const words = [slice.id, slice.tenant, slice.node_pool, ...slice.hosts ?? [], holder?.user, holder?.host];
+    const words = [slice.id, slice.tenant, slice.node_pool, ...slice.hosts ?? [], holder?.user, holder?.team, holder?.host];
     return words.some((word) => word?.toLowerCase().includes(this.filter));
   }
 
   makeTile({ slice: { id } }) {
-    const tile = make("li", {}, make("b"), make("span", { class: "state" }), make("small"), make("small"));
-    if (this.actions.allowed) {
-      tile.append(make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => this.offer(id) }, "Change"));
-    }
-    return tile;
+    const name = this.actions.allowed
+      ? make("button", { type: "button", "aria-haspopup": "dialog", title: `Change ${id}`, onclick: () => this.offer(id) }, id)
+      : make("b", {}, id);
+    return make(
+      "li", {}, make("div", { class: "row" }, name, make("span", { class: "state" })),
+      make("a", { class: "who" }), make("small"), make("small"),
+    );
   }
 
   offer(id) {
@@ -122,15 +142,28 @@ export class SlicesView {
     this.actions.offer(id, choices);
   }
 
-  updateTile(element, { slice, kind, holder }) {
-    const [id, state, who, where] = element.children;
-    setAttribute(element, "class", kind);
-    setText(id, slice.id);
+  showTile(element, { slice, kind, holder }) {
+    const [row, who, owner, where] = element.children;
+    const { colours } = this.store;
+    const look = kind === "held" || slice.tenant ? ` ${colours.classOf(colours.ownerOf(holder))}` : "";
+    setAttribute(element, "class", `${kind}${look}`);
     const since = slice.held_since ?? slice.since;
-    setText(state, since ? `${kind} for ${span(passed(since))}` : kind);
-    const index = slice.virtual_index === null ? "" : `[${slice.virtual_index}]`;
-    const waiting = slice.kept_for ? `kept for ${slice.kept_for}` : "";
-    setText(who, slice.tenant ? `${slice.tenant}${index} ${person(holder)}` : waiting);
-    setText(where, [slice.node_pool, ...slice.hosts ?? []].filter(Boolean).join(", "));
+    const state = since ? `${kind} for ${age(passed(since))}` : kind;
+    setText(row.lastChild, state);
+    setText(who, holderText(slice));
+    if (slice.tenant) setAttribute(who, "href", addressOf(slice.tenant));
+    else who.removeAttribute("href");
+    const people = slice.tenant ? [holder.user && `user ${holder.user}`, holder.team && `team ${holder.team}`, holder.host && `from ${holder.host}`] : [];
+    setText(owner, people.filter(Boolean).join(", "));
+    const hosts = slice.hosts ?? [];
+    setText(where, hosts.length ? `${hosts.length > 1 ? "hosts" : "host"} ${hosts.join(", ")}` : "");
+    const words = [slice.id, state, who.textContent, owner.textContent, where.textContent];
+    setAttribute(element, "title", words.filter(Boolean).join("\n"));
   }
+}
+
+/** Returns who has a slice, or for whom it is kept. */
+function holderText(slice) {
+  if (!slice.tenant) return slice.kept_for ? `kept for ${slice.kept_for}` : "";
+  return slice.virtual_index === null ? slice.tenant : `${slice.tenant}[${slice.virtual_index}]`;
 }

@@ -1,5 +1,7 @@
 // The state of the service as the server last sent it, and the stream that keeps it up to date.
 
+import { Colours } from "./colours.js";
+
 const NAMES = ["service", "slices", "executors", "tenants", "queue", "reservations", "plans"];
 // The server sends a sign of life every 5 seconds.
 const SILENCE_MS = 15000;
@@ -8,6 +10,7 @@ export class Store {
   constructor() {
     this.rows = Object.fromEntries(NAMES.map((name) => [name, new Map()]));
     this.listeners = new Set();
+    this.colours = new Colours();
     /** When this page lost its server, in milliseconds since the epoch; null: it is there. */
     this.lostAt = null;
     this.loaded = false;
@@ -21,7 +24,7 @@ export class Store {
 
   /** Follows the server, and reconnects for ever. */
   follow() {
-    const source = new EventSource("/api/stream");
+    const source = new EventSource("api/stream");
     this.heard();
     source.addEventListener("state", (event) => this.replace(JSON.parse(event.data)));
     source.addEventListener("changes", (event) => this.change(JSON.parse(event.data)));

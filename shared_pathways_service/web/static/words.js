@@ -1,17 +1,19 @@
 // Words for times, amounts and states.
 
-const TONES = 8;
-
-/** Returns a duration in seconds for people, as `sps` prints it. */
+/** Returns a duration in seconds for people, rounded as `sps` rounds it. */
 export function span(seconds) {
   for (const [limit, unit, size] of [[120, "s", 1], [7200, "min", 60], [172800, "h", 3600]]) {
-    if (seconds < limit) return `${round(seconds / size)} ${unit}`;
+    if (seconds < limit) return `${threeDigits(seconds / size)} ${unit}`;
   }
-  return `${round(seconds / 86400)} d`;
+  return `${threeDigits(seconds / 86400)} d`;
 }
 
-function round(value) {
-  return value < 10 ? String(Math.floor(value * 10) / 10) : String(Math.floor(value));
+/** Returns how long something lasts that goes on: in whole units, which do not flicker. */
+export function age(seconds) {
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
 }
 
 /** Returns the seconds since an RFC 3339 time; the clocks of two machines may differ. */
@@ -21,12 +23,30 @@ export function passed(moment) {
 
 /** Returns how long ago an RFC 3339 time was. */
 export function ago(moment) {
-  return moment ? `${span(passed(moment))} ago` : "";
+  return moment ? `${age(passed(moment))} ago` : "";
 }
 
 /** Returns slices by type, as on the command line. */
 export function amounts(counts) {
   return Object.entries(counts).map(([type, count]) => `${type}=${count}`).join(", ");
+}
+
+/** Returns a number with its noun: 1 slice, 2 slices. */
+export function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** Returns a share of 0 to 1 in percent. */
+export function percent(share, digits = 0) {
+  return `${(100 * share).toFixed(digits)} %`;
+}
+
+/** Returns an amount of memory. */
+export function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, count)) / 10));
+  const value = count / 1024 ** power;
+  return `${power && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[power]}`;
 }
 
 /** Returns the name of a person and a machine. */
@@ -41,10 +61,15 @@ export function clock(seconds, withDate) {
   return withDate ? `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}` : time;
 }
 
-/** Returns a tenant's state, with a notice of preemption, and whether its proxy is away. */
-export function stateOf(row) {
-  const notice = row.preempting_by ? `, under notice by ${row.preempting_by}` : "";
-  return `${row.state}${notice}${row.is_connected === false ? ", its proxy is away" : ""}`;
+/** Returns an RFC 3339 time on this machine's clock, with its date. */
+export function moment(text) {
+  return text ? new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : "";
+}
+
+/** Returns what there is to say beside a tenant's state: a notice of preemption, a proxy that is away. */
+export function notesOf(row) {
+  const notice = row.preempting_by ? `under notice by ${row.preempting_by}` : "";
+  return [notice, row.is_connected === false ? "its proxy is away" : ""].filter(Boolean).join(", ");
 }
 
 /** Returns the address of the page of a connection. */
@@ -52,12 +77,15 @@ export function addressOf(name) {
   return `#connection/${encodeURIComponent(name)}`;
 }
 
-/** Returns the same tone for the same person on every page. */
-export function toneOf(name) {
-  let sum = 0;
-  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
-  return sum % TONES;
+/** Returns the address of the page of a submitted job. */
+export function jobAddressOf(name) {
+  return `#job/${encodeURIComponent(name)}`;
 }
 
 /** Orders names with numbers by their numbers: slice-2 before slice-10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;
+
+/** Three significant digits, as Python's `.3g`. */
+function threeDigits(value) {
+  return String(Number(value.toPrecision(3)));
+}

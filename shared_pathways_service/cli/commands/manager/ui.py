@@ -9,89 +9,169 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import live_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.web.browser import has_browser, opened_in_browser
+from shared_pathways_service.web.jobs_feed import JobsFeed
+from shared_pathways_service.web.outer_address import OuterAddress, outer_address
+from shared_pathways_service.web.own_socket import removed_at_the_end
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_server import ADDRESS, serving
+from shared_pathways_service.web.page_guard import ByPermissions, ByToken
+from shared_pathways_service.web.page_server import ADDRESS, PageParts, serving
 from shared_pathways_service.web.service_feed import ServiceFeed
+from shared_pathways_service.web.service_load import load_of
 
 __all__ = ["ui"]
 
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 
+_Port = Annotated[
+    int,
+    typer.Option(
+        min=0, max=65535, help="Serve the page on this port of 127.0.0.1; 0: any free port."
+    ),
+]
+_Socket = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Serve the page on this Unix socket, for a proxy of yours, and not on a port. "
+        "There is no token: who may open the socket may use the page.",
+        show_default=False,
+    ),
+]
+_Behind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Address at which a proxy of yours serves the page, e.g. "
+        "https://hub.example.org/user/ada/proxy/{port}/. By default VS Code's, in its terminal.",
+        show_default=False,
+    ),
+]
+_AllowActions = Annotated[
+    bool,
+    typer.Option(
+        "--allow-actions",
+        help="Let the page cordon and drain slices, delete connections, cancel and resubmit jobs, "
+        "and reserve slices.",
+    ),
+]
+_Runs = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Show this elastic training run, as `sps report` does; repeatable.",
+        show_default=False,
+    ),
+]
+
+
 @takes_place
 def ui(
     *,
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="Serve the page on this port of 127.0.0.1; 0: any free port."
-        ),
-    ] = 0,
+    port: _Port = 0,
+    socket: _Socket = None,
+    behind: _Behind = None,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
     ] = False,
-    allow_actions: Annotated[
-        bool,
-        typer.Option(
-            "--allow-actions",
-            help="Let the page cordon and drain slices, delete connections and reserve slices.",
-        ),
-    ] = False,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Show this elastic training run, as `sps report` does; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_actions: _AllowActions = False,
+    run: _Runs = None,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show a service as a web page: slices, tenants, queue, timeline and usage, live.
+    """Show a service as a web page: overview, jobs, slices, queue, timeline and usage, live.
 
     The page is served on this machine alone until Ctrl-C, and is read-only unless --allow-actions
     is given: it then acts with your rights, and asks back before each action. The address that is
     printed contains a token; whoever has it can use the page.
     """
     place.request()
+    if socket is not None and (port or behind is not None):
+        named, value = ("--port", port) if port else ("--behind", behind)
+        raise InvalidRequestError(
+            named, value, "either it or --socket, which has no token and port"
+        )
+    outer = outer_address(behind, os.environ)
     settings = Settings.load()
     feed = ServiceFeed(reader_of(place, settings), place.home)
-    actions = PageActions(feed, _delete_command(place)) if allow_actions else None
-    own = functools.partial(live_entry, settings, place)
-    page = functools.partial(serving, feed, port=port, own=own, actions=actions, runs=run or ())
-    ended_by = asyncio.run(_serve(page, settings, no_browser=no_browser, as_json=as_json))
+    jobs = JobsFeed(functools.partial(job_home_of, place))
+    actions = _actions(place, feed, jobs) if allow_actions else None
+    make = functools.partial(
+        PageParts,
+        feed=feed,
+        own=functools.partial(live_entry, settings, place),
+        jobs=jobs,
+        load=functools.partial(load_of, settings) if place.home == "embedded" else None,
+        actions=actions,
+        runs=run or (),
+    )
+    if socket is not None:
+        served = _served_at_socket(make, socket.absolute())
+    else:
+        served = _served_at_port(make, port, outer)
+    ended_by = asyncio.run(_show(served, settings, no_browser=no_browser, as_json=as_json))
     raise typer.Exit(_EXIT_CODES[ended_by])
 
 
-def _delete_command(place: Place) -> list[str]:
-    """Returns the command that deletes a connection at a place, without the connection's name."""
-    module = "shared_pathways_service.cli"
+def _actions(place: Place, feed: ServiceFeed, jobs: JobsFeed) -> PageActions:
     # (-P: nothing is imported from the current directory.)
-    return [sys.executable, "-P", "-m", module, "delete", "--yes", "--json", *place.words, "--"]
+    sps = [sys.executable, "-P", "-m", "shared_pathways_service.cli"]
+    return PageActions(
+        feed,
+        [*sps, "delete", "--yes", "--json", *place.words, "--"],
+        submit_command=[*sps, "submit", "--json", *place.words],
+        jobs=jobs,
+    )
 
 
-async def _serve(
-    page: Callable[[str], AbstractAsyncContextManager[int]],
+@contextlib.asynccontextmanager
+async def _served_at_port(
+    make: Callable[..., PageParts], port: int, outer: OuterAddress | None
+) -> AsyncIterator[dict[str, str]]:
+    """Serves the page on a port; yields its addresses, with its token."""
+    token = secrets.token_urlsafe(32)
+    guard = ByToken(token, outer)
+    async with serving(make(guard=guard), port) as bound:
+        addresses = {"url": f"http://{ADDRESS}:{bound}/?token={token}"}
+        if outer is not None:
+            addresses["outer_url"] = f"{outer.of_port(bound)}?token={token}"
+        yield addresses
+
+
+@contextlib.asynccontextmanager
+async def _served_at_socket(
+    make: Callable[..., PageParts], path: Path
+) -> AsyncIterator[dict[str, str]]:
+    """Serves the page on a Unix socket, and removes that at the end; yields its path."""
+    async with serving(make(guard=ByPermissions()), path):
+        with removed_at_the_end(path):
+            yield {"socket": str(path)}
+
+
+async def _show(
+    served: AbstractAsyncContextManager[Mapping[str, str]],
     settings: Settings,
     *,
     no_browser: bool,
     as_json: bool,
 ) -> signal.Signals:
-    """Serves a page, which is made with its token, until a signal; returns the signal."""
+    """Serves a page, and shows where, until a signal; returns the signal."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -99,18 +179,18 @@ async def _serve(
         if not ended.done():
             ended.set_result(number)
 
-    token = secrets.token_urlsafe(32)
     async with contextlib.AsyncExitStack() as undo:
         for number in _EXIT_CODES:
             loop.add_signal_handler(number, end, number)
             undo.callback(loop.remove_signal_handler, number)
-        bound = await undo.enter_async_context(page(token))
-        url = f"http://{ADDRESS}:{bound}/?token={token}"
+        addresses = await undo.enter_async_context(served)
+        # (The last one is the proxy's, if there is a proxy.)
+        shown = [*addresses.values()][-1]
         if as_json:
-            print_json({"url": url})
+            print_json(addresses)
         else:
-            print_line(f"The service is shown at {url}\nCtrl-C ends this.")
-        if not no_browser and has_browser(os.environ):
+            print_line(f"The service is shown at {shown}\nCtrl-C ends this.")
+        if "url" in addresses and not no_browser and has_browser(os.environ):
             directory = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
-            undo.enter_context(opened_in_browser(url, directory))
+            undo.enter_context(opened_in_browser(shown, directory))
         return await ended

@@ -1,0 +1,55 @@
+// Questions that a view asks again and again while it is open.
+
+import { ask } from "./store.js";
+
+/** Asks the server at an interval until it is closed; `interval` returns milliseconds, `take` gets each answer, or the problem. */
+export class Poll {
+  constructor(path, parameters, interval, take) {
+    Object.assign(this, { path, parameters, interval, take });
+    this.isOpen = true;
+    this.wake = () => {};
+    this.loop();
+  }
+
+  async loop() {
+    while (this.isOpen) {
+      this.isChanged = false;
+      let [answer, problem] = [null, ""];
+      try {
+        answer = await ask(this.path, this.parameters);
+      } catch (error) {
+        problem = error.message;
+      }
+      if (!this.isOpen) return;
+      if (this.isChanged) continue;
+      this.take(answer, problem);
+      await new Promise((wake) => {
+        this.wake = wake;
+        this.timer = setTimeout(wake, this.isChanged ? 0 : this.interval());
+      });
+    }
+  }
+
+  /** Asks something else from the next time on. */
+  set(parameters) {
+    this.parameters = parameters;
+  }
+
+  /** Asks something else at once; an answer to what was asked before is not taken. */
+  change(parameters) {
+    this.set(parameters);
+    this.isChanged = true;
+    this.now();
+  }
+
+  /** Asks at once. */
+  now() {
+    clearTimeout(this.timer);
+    this.wake();
+  }
+
+  close() {
+    this.isOpen = false;
+    this.now();
+  }
+}
