@@ -39,7 +39,7 @@ export class Colours {
 
   /** Returns the classes of an owner's colour; one without a name, or too late for a look, has grey. */
   classOf(owner, by = this.by) {
-    const look = this.know([owner], by).get(owner);
+    const look = this.kinds.get(by)?.get(owner) ?? this.know([owner], by).get(owner);
     if (look === undefined) return "own own-none";
     return `own own-${look % HUES}${look >= HUES ? " striped" : ""}`;
   }

@@ -71,7 +71,7 @@ export class SlicesView {
     const [title, grid] = element.children;
     setText(title, name);
     title.hidden = !name;
-    setAttribute(grid, "class", `grid ${size}`);
+    setAttribute(grid, "class", `grid ${size}${this.actions.allowed ? " acts" : ""}`);
     element.grid.show(tiles);
   }
 

@@ -65,7 +65,7 @@ export class TenantsView {
   }
 
   makeButtons(name) {
-    const buttons = make("span", {}, make(
+    const buttons = make("span", { class: "choices" }, make(
       "button", { type: "button", class: "quiet", "aria-label": `Explain ${name}`, onclick: (event) => this.explain(name, event.target) }, "Explain",
     ));
     if (this.actions.allowed) {
