@@ -169,7 +169,7 @@ COMMANDS = {
     "ui": Command(
         module="shared_pathways_service.cli.commands.manager.ui",
         function="ui",
-        help="Show a service as a web page: overview, jobs, slices, queue, timeline and usage, live.",
+        help="Show a service as a web page: overview, jobs, slices, queue, timeline, usage; live.",
     ),
     "events": Command(
         module="shared_pathways_service.cli.commands.manager.events",

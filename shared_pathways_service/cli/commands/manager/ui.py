@@ -95,7 +95,7 @@ def ui(
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show a service as a web page: overview, jobs, slices, queue, timeline and usage, live.
+    """Show a service as a web page: overview, jobs, slices, queue, timeline, usage; live.
 
     The page is served on this machine alone until Ctrl-C, and is read-only unless --allow-actions
     is given: it then acts with your rights, and asks back before each action. The address that is
