@@ -63,7 +63,7 @@ class JobsFeed:
         """
         home = await self._at_home()
         status = await asyncio.to_thread(home.cancel, name)
-        self._read_at = 0.0
+        self.forget()
         return f"{name} is {status.state}"
 
     def forget(self) -> None:

@@ -9,8 +9,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from shared_pathways_service.runtime.umask import current_umask
-
 __all__ = ["own_socket", "removed_at_the_end"]
 
 
@@ -21,8 +19,7 @@ def own_socket(path: Path) -> socket.socket:
       OSError: The path cannot be bound, is no socket, or is served by another process.
     """
     made = socket.socket(socket.AF_UNIX)
-    before = current_umask()
-    os.umask(0o177)
+    before = os.umask(0o177)
     try:
         if path.is_socket() and not _is_served(path):
             path.unlink()

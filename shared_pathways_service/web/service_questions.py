@@ -12,6 +12,7 @@ from shared_pathways_service.operations.service_readers.manager_calls import Man
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import decision_sentence
+from shared_pathways_service.web.seldom_read import SeldomRead
 from shared_pathways_service.web.slice_history import KINDS, history_rows
 from shared_pathways_service.web.usage_over_time import held_over_time
 
@@ -21,8 +22,6 @@ __all__ = ["HISTORY_LIMIT", "HeldOverTime", "LastDecisions", "explain", "read_hi
 HISTORY_LIMIT: Final = 20_000
 #: Decisions that are added up for one chart at most.
 _MOST: Final = 400_000
-#: Of the time of a page, at most this part is spent on adding up a history.
-_PART: Final = 0.1
 #: Different charts whose answers are kept.
 _MOST_KEPT: Final = 20
 #: Windows of which the last decisions are read, in seconds: the first with enough of them.
@@ -54,9 +53,7 @@ class HeldOverTime:
     """Adds up held slices over time, one chart at a time, and seldom enough to cost little."""
 
     def __init__(self) -> None:
-        #: By what was asked for: the answer, and when it is to be made anew (monotonic).
-        self._kept: dict[tuple[str, float, int], tuple[dict[str, Any], float]] = {}
-        self._lock = asyncio.Lock()
+        self._answers = SeldomRead[tuple[str, float, int], dict[str, Any]](_MOST_KEPT)
 
     async def read(
         self,
@@ -79,11 +76,8 @@ class HeldOverTime:
         Returns:
           The answer, and ``complete``: whether the whole history of the window is in it.
         """
-        wanted = (by, window_s, parts)
-        async with self._lock:
-            began = time.monotonic()
-            if wanted in self._kept and began < self._kept[wanted][1]:
-                return self._kept[wanted][0]
+
+        async def find(_known: dict[str, Any] | None) -> dict[str, Any]:
             found, is_complete = await _all_decisions(manager, window_s)
             going = list(going_on)
 
@@ -92,12 +86,9 @@ class HeldOverTime:
                 holdings = [*history_rows(found)["holdings"], *going]
                 return held_over_time(holdings, by=by, since=now - window_s, until=now, parts=parts)
 
-            answer = {**await asyncio.to_thread(add_up), "complete": is_complete}
-            ended = time.monotonic()
-            while len(self._kept) >= _MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[wanted] = (answer, ended + (ended - began) / _PART)
-            return answer
+            return {**await asyncio.to_thread(add_up), "complete": is_complete}
+
+        return await self._answers.get((by, window_s, parts), find)
 
 
 class LastDecisions:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from shared_pathways_service.elastic.accounting.goodput import report_of
 from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, read_ledger
@@ -16,13 +15,15 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
     from_json,
 )
+from shared_pathways_service.web.seldom_read import SeldomRead
 
 __all__ = ["TrainingRuns"]
 
+#: The report on a run, or why there is none.
+_Found: TypeAlias = dict[str, Any] | SharedPathwaysError
+
 #: Marks, interruptions and changes of the number of slices in an answer: the last ones.
 _MOST: Final = 2_000
-#: Of the time of a page, at most this part is spent on reading a ledger that grows.
-_PART: Final = 0.1
 _LONG: Final = ("marks", "incidents", "slice_counts")
 
 
@@ -38,9 +39,7 @@ class TrainingRuns:
 
     def __init__(self, directories: Sequence[str]) -> None:
         self.directories = tuple(dict.fromkeys(directories))
-        self._answers: dict[str, dict[str, Any] | SharedPathwaysError] = {}
-        self._not_before: dict[str, float] = {}
-        self._lock = asyncio.Lock()
+        self._answers = SeldomRead[str, _Found](len(self.directories))
 
     async def report(self, directory: str, seen: str) -> dict[str, Any]:
         """Returns the report on a run.
@@ -59,23 +58,16 @@ class TrainingRuns:
         if directory not in self.directories:
             raise InvalidRequestError("run", directory, "a run of `sps ui --run`")
         # (One at a time: a large ledger takes a processor for seconds.)
-        async with self._lock:
-            found = self._answers.get(directory)
-            began = time.monotonic()
-            if found is None or began >= self._not_before[directory]:
-                found = await asyncio.to_thread(_read_if_changed, directory, found)
-                ended = time.monotonic()
-                self._answers[directory] = found
-                self._not_before[directory] = ended + (ended - began) / _PART
+        found = await self._answers.get(
+            directory, lambda known: asyncio.to_thread(_read_if_changed, directory, known)
+        )
         if isinstance(found, SharedPathwaysError):
             # A fresh one, so that no traceback keeps memory alive.
             raise from_json(found.to_json())
         return {"version": found["version"]} if found["version"] == seen else found
 
 
-def _read_if_changed(
-    directory: str, known: dict[str, Any] | SharedPathwaysError | None
-) -> dict[str, Any] | SharedPathwaysError:
+def _read_if_changed(directory: str, known: _Found | None) -> _Found:
     """Returns the report, or why there is none: reading a ledger without events takes as long."""
     try:
         return _report_if_changed(directory, known if isinstance(known, dict) else None)

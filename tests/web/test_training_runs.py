@@ -14,7 +14,7 @@ from harness.processes import REPOSITORY, run_async
 from shared_pathways_service import cli
 from shared_pathways_service.elastic.run_ledger import LedgerReader, read_ledger
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
-from shared_pathways_service.web import training_runs
+from shared_pathways_service.web import seldom_read, training_runs
 from shared_pathways_service.web.training_runs import TrainingRuns
 
 _SAMPLE = REPOSITORY / "tests" / "cli" / "sample_run"
@@ -57,7 +57,7 @@ def test_only_named_runs_with_a_ledger_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    monkeypatch.setattr(training_runs, "time", clock)
+    monkeypatch.setattr(seldom_read, "time", clock)
     read: list[str] = []
 
     def slow_read(directory: str) -> LedgerReader:

@@ -1,9 +1,9 @@
 // The view of one connection: its state, slices, link, proxy, counters, decisions and log.
 
 import { choiceFor } from "./actions.js";
-import { pieces, settled } from "./ansi.js";
 import { Chart } from "./charts.js";
 import { Facts, Table, card, chip, make, setChip, setText } from "./dom.js";
+import { LogBox } from "./log_box.js";
 import { ask } from "./store.js";
 import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span } from "./words.js";
 
@@ -20,7 +20,6 @@ export class ConnectionView {
     this.store = store;
     this.name = name;
     this.details = null;
-    this.log = { text: "", problem: "" };
     this.told = make("p", { role: "status", "aria-live": "polite" });
     this.state = chip();
     this.facts = new Facts();
@@ -66,8 +65,8 @@ export class ConnectionView {
       { title: "Decision", text: (row) => row.text },
     ]);
     this.countersTold = make("p", { class: "empty" });
-    this.logTold = make("p", { class: "empty" });
-    this.logText = make("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "Log of the proxy" });
+    this.log = new LogBox("Log of the proxy", "The log is empty.");
+    this.log.show();
     this.end = make("button", { type: "button", class: "danger", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
     this.mayAct = actions.allowed;
     this.job = make("p", { hidden: "" }, make("a", { href: jobAddressOf(name) }, "The submitted job of this name, with its output"));
@@ -81,7 +80,7 @@ export class ConnectionView {
         "Proxy", this.countersTold, this.memory.element,
         make("details", {}, make("summary", {}, "All counters"), this.counters.element),
       ),
-      card("Log of the proxy", this.logTold, this.logText),
+      card("Log of the proxy", ...this.log.elements),
     ];
     this.history = [];
     this.holdings = [];
@@ -111,7 +110,7 @@ export class ConnectionView {
       this.job.hidden = !jobs.value?.jobs?.some((job) => job.name === this.name);
       this.details = details.value ?? this.details;
       this.problem = details.reason?.message ?? "";
-      this.log = log.value ? { text: log.value.lines.join("\n"), problem: "" } : { ...this.log, problem: log.reason.message };
+      this.log.show(log.value?.lines, log.reason?.message);
       this.history = why.value?.decisions.toReversed() ?? this.history;
       this.show();
       const pause = this.store.service.home === "kubernetes" ? CLUSTER_REFRESH_MS : REFRESH_MS;
@@ -141,7 +140,6 @@ export class ConnectionView {
     this.decisions.show(this.history.map((row, number) => [`${row.time} ${number - this.history.length}`, row]));
     this.decisions.element.hidden = !this.history.length;
     this.showCounters();
-    this.showLog();
   }
 
   factsOfState(tenant, queued) {
@@ -222,20 +220,6 @@ export class ConnectionView {
       this.memoryPlace.replaceChildren(this.chart.element);
     }
     this.chart.show([[...times], [...sums]], `The devices hold ${bytes(sums.at(-1))}.`);
-  }
-
-  /** Shows the log, and stays at its end if the reader is there. */
-  showLog() {
-    const { text, problem } = this.log;
-    setText(this.logTold, problem || (text ? "" : "The log is empty."));
-    this.logText.hidden = !text;
-    const box = this.logText;
-    const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 8;
-    if (text !== this.shownLog) {
-      this.shownLog = text;
-      box.replaceChildren(...pieces(settled(text.split("\n")).join("\n")).map(([piece, kind]) => (kind ? make("span", { class: kind }, piece) : piece)));
-    }
-    if (isAtEnd) box.scrollTop = box.scrollHeight;
   }
 }
 

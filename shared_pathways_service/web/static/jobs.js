@@ -1,19 +1,15 @@
 // The view of submitted jobs, and that of one of them with its output.
 
-import { pieces, settled } from "./ansi.js";
 import { Facts, Table, card, chip, choice, make, setChip, setText } from "./dom.js";
-import { Poll } from "./polling.js";
+import { LogBox } from "./log_box.js";
+import { Poll, intervalOf } from "./polling.js";
 import { addressOf, amounts, ago, jobAddressOf, moment, span } from "./words.js";
 
-const REFRESH_MS = 2000;
-// Each reading of a cluster asks its API server.
-const CLUSTER_REFRESH_MS = 10000;
 const ACTIVE = ["queued", "running", "retrying"];
 const STATES = [...ACTIVE, "succeeded", "failed", "cancelled", "lost"];
 
 // (A lost one may go on with the next service.)
 const isActive = (job) => ACTIVE.includes(job.state) || (job.state === "lost" && !job.ended);
-const intervalOf = (store) => () => (store.service.home === "kubernetes" ? CLUSTER_REFRESH_MS : REFRESH_MS);
 
 function durationOf(job) {
   if (!job.started || (job.state === "lost" && !job.ended)) return "";
@@ -100,24 +96,24 @@ export class JobView {
     this.store = store;
     this.name = name;
     this.job = null;
-    this.shown = null;
     this.state = chip();
     this.told = make("p", { class: "empty", role: "status" });
     this.facts = new Facts();
     this.act = make("button", { type: "button", onclick: () => this.job && actions.offer(name, choicesFor(this.job), () => this.poll.now()) });
     this.act.hidden = true;
     this.mayAct = actions.allowed;
-    this.output = make("pre", { class: "log", tabindex: "0", role: "region", "aria-label": `Output of ${name}` });
-    this.outputTold = make("p", { class: "empty" });
+    this.output = new LogBox(`Output of ${name}`, "The program has written nothing yet.");
     this.connection = make("a", { href: addressOf(name) }, "Its connection, with slices, decisions and the proxy's log");
     this.elements = [
       make("p", { class: "subject" }, name, " ", this.state),
       this.told,
       card("The job", this.facts.element, make("p", {}, this.connection), this.act),
-      card("Output of the program", this.outputTold, this.output),
+      card("Output of the program", ...this.output.elements),
     ];
     this.poll = new Poll("api/jobs", {}, intervalOf(store), (answer, problem) => this.take(answer, problem));
-    this.outputPoll = new Poll("api/job-output", { name }, intervalOf(store), (answer, problem) => this.takeOutput(answer, problem));
+    this.outputPoll = new Poll("api/job-output", { name }, intervalOf(store), (answer, problem) => {
+      this.output.show(answer?.lines, this.output.text ? "" : problem);
+    });
   }
 
   close() {
@@ -131,21 +127,6 @@ export class JobView {
     const gone = answer && !found ? "There is no job of this name now: its files were deleted, or replaced." : "";
     setText(this.told, problem || gone);
     this.show();
-  }
-
-  takeOutput(answer, problem) {
-    if (!answer) {
-      setText(this.outputTold, this.shown ? "" : problem);
-      return;
-    }
-    const text = settled(answer.lines).join("\n");
-    if (text === this.shown) return;
-    this.shown = text;
-    const isAtEnd = this.output.scrollHeight - this.output.scrollTop - this.output.clientHeight < 8;
-    this.output.hidden = !text;
-    setText(this.outputTold, text ? "" : "The program has written nothing yet.");
-    this.output.replaceChildren(...pieces(text).map(([piece, kind]) => (kind ? make("span", { class: kind }, piece) : piece)));
-    if (isAtEnd) this.output.scrollTop = this.output.scrollHeight;
   }
 
   show() {

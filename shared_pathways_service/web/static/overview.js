@@ -4,7 +4,7 @@ import { Sparkline } from "./charts.js";
 import { Legend } from "./colours.js";
 import { Rows, Shares, card, make, setAttribute, setText } from "./dom.js";
 import { PARTS, byType, kindsOf } from "./kinds.js";
-import { Poll } from "./polling.js";
+import { Poll, intervalOf } from "./polling.js";
 import { addressOf, age, ago, amounts, byName, bytes, counted, passed, percent, span } from "./words.js";
 
 const HOUR_S = 3600;
@@ -69,7 +69,6 @@ export class OverviewView {
       ),
       card("Last decisions of the service", this.eventsTold, this.events),
     ];
-    const jobsInterval = () => (this.store.service.home === "kubernetes" ? 10000 : 2000);
     this.hourPoll = new Poll("api/held-over-time", this.windowOf(), () => 10000, (answer) => {
       this.hour = answer ?? this.hour;
       this.hourPoll.set(this.windowOf());
@@ -78,7 +77,7 @@ export class OverviewView {
     this.polls = [
       this.hourPoll,
       new Poll("api/decisions", {}, () => 2000, (answer, problem) => this.takeDecisions(answer, problem)),
-      new Poll("api/jobs", {}, jobsInterval, (answer) => {
+      new Poll("api/jobs", {}, intervalOf(store), (answer) => {
         this.jobs = answer ? answer.jobs : this.jobs;
         this.show();
       }),

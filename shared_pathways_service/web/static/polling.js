@@ -2,6 +2,15 @@
 
 import { ask } from "./store.js";
 
+const REFRESH_MS = 2000;
+// Each reading of a cluster asks its API server.
+const CLUSTER_REFRESH_MS = 10000;
+
+/** Returns the interval for what a cluster's API server is asked for. */
+export function intervalOf(store) {
+  return () => (store.service.home === "kubernetes" ? CLUSTER_REFRESH_MS : REFRESH_MS);
+}
+
 /** Asks the server at an interval until it is closed; `interval` returns milliseconds, `take` gets each answer, or the problem. */
 export class Poll {
   constructor(path, parameters, interval, take) {
