@@ -90,8 +90,22 @@ def test_the_overview_has_the_figures_of_the_service(page: Page, script: Script)
     expect(page.locator("#icon")).to_have_attribute("href", "static/icon.svg")
 
 
+def test_what_is_hidden_is_not_displayed(browser: Browser, script: Script) -> None:
+    """Whatever `display` its class gives: a page without jobs and load has no figures for them."""
+    with page_of(script) as port, browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        expect(page.locator(".figure").filter(has_text="Slices in use")).to_contain_text("14 of 20")
+        expect(page.locator(".figure").filter(has_text="Jobs")).to_be_hidden()
+        expect(page.locator(".figure").filter(has_text="Memory and disk")).to_be_hidden()
+        for link in page.get_by_role("navigation").get_by_role("link").all():
+            link.click()
+            expect(link).to_have_attribute("aria-current", "page")
+            assert page.locator("[hidden]:visible").count() == 0
+
+
 def test_jobs_are_shown_with_their_output_and_cancelled(page: Page, submitted: Jobs) -> None:
-    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_role("navigation").get_by_role("link", name="Jobs").click()
     table = page.get_by_role("table", name="Your submitted jobs")
     states = ["queued", "running", "failed", "succeeded"]
     expect(table.locator(".state-chip")).to_have_text(states)
