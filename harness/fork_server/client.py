@@ -92,6 +92,7 @@ class ForkClient:
             ignored=wanted["ignored"],
             blocked=wanted["blocked"],
         )
+        answer = None
         with self._lock:
             if self.is_paused:
                 # (An interrupt in another thread gave the connection up.)
@@ -99,13 +100,15 @@ class ForkClient:
             if self._channel is None:
                 self._channel = self._connect()
             try:
-                with _adopting_orphans():
+                with _adopting_orphans(), contextlib.suppress(ConnectionError):
                     send(self._channel, start.to_json(), list(descriptors.values()))
                     answer, _ = receive(self._channel)
             except BaseException:
                 self.forget()  # (The next answer may be the one to this request.)
                 raise
-        assert answer is not None, "the fork server has ended"
+        if answer is None:
+            self.forget()  # (A worker kills all its children when no executor runs.)
+            return None
         pid: int = answer["pid"]
         return pid
 
@@ -183,8 +186,7 @@ def _forked(*given: Any) -> int:
         or (as_text(programs[0]) != words[0] and not _is_wrapped(words))
         or any(one not in (None, -1) for one in (gid, gids, uid))
         or group > 0
-        # (On a machine, a group from outside has no number that a fork could be given.)
-        or (group == -1 and not new_session and os.getpgrp() == 0)
+        or (group == -1 and not new_session and _has_unknown_group())
     ):
         return int(_fork_exec(*given))
     pairs = None if environment is None else [as_text(pair) for pair in environment]
@@ -209,6 +211,11 @@ def _forked(*given: Any) -> int:
     return int(_fork_exec(*given)) if pid is None else pid
 
 
+def _has_unknown_group() -> bool:
+    """Whether a fork could not be given this process's group: on a machine, one from outside."""
+    return os.getpgrp() == 0
+
+
 def _inheritable() -> list[int]:
     """Returns this process's descriptors that a program inherits, but for the standard streams."""
     found = []
@@ -227,7 +234,11 @@ def _is_wrapped(words: Sequence[str]) -> bool:
 def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
     """Does what `os.posix_spawn` does with the options that this project uses."""
     known = {"file_actions", "setsid", "setsigmask", "setsigdef"}
-    if as_text(path) != sys.executable or set(options) - known:
+    if (
+        as_text(path) != sys.executable
+        or set(options) - known
+        or (not options.get("setsid") and _has_unknown_group())
+    ):
         return _posix_spawn(path, argv, env, **options)
     sys.audit("os.posix_spawn", path, argv, env)
     descriptors = {0: 0, 1: 1, 2: 2}

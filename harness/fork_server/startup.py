@@ -56,6 +56,7 @@ _STARTERS = frozenset(
         "shared_pathways_service.cli.job_runner",
         "shared_pathways_service.cli.verification.tenant_program",
         "shared_pathways_service.servers.supervisor",
+        "shared_pathways_service.servers.worker",
         "shared_pathways_service.testing.testbed",
     }
 )

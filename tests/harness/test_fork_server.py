@@ -281,6 +281,27 @@ def test_only_what_is_imported_is_there() -> None:
 
 
 @pytest.mark.usefixtures("is_forked")
+def test_a_process_that_kills_its_server_starts_others_as_usual() -> None:
+    """As a worker does, which kills all its children when no executor runs."""
+    inner = "import sys; print(any(name.startswith('harness') for name in sys.modules))"
+    code = f"""
+        import subprocess, sys, psutil
+        command = [sys.executable, "-c", {inner!r}]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+        (server,) = psutil.Process().children()
+        server.kill()
+        server.wait()
+        for _ in range(2):
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            print(done.stdout.strip())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["True", "False", "False"]
+
+
+@pytest.mark.usefixtures("is_forked")
 def test_a_forked_process_forks_its_own_and_leaves_no_server() -> None:
     inner = "import os; print(os.getppid(), len(os.listdir('/proc/self/task')))"
     code = f"""
