@@ -112,6 +112,10 @@ def _warned_of_tenant(event: tenants.TenantEvent, why: str) -> str | None:
             line = f"its slices were taken back{why}; it gets others when it computes again"
         case proxy.MemoryNearLimit():
             line = f"its proxy is near its memory limit{why}"
+        case proxy.ExecutorSlow():
+            line = f"an executor is slow{why}"
+        case proxy.ExecutorSlowEnded():
+            line = f"an executor is not slow any more{why}"
     return line
 
 

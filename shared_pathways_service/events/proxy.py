@@ -6,14 +6,15 @@ import dataclasses
 
 from shared_pathways_service.events.tenants import TenantEvent
 
-__all__ = ["MemoryNearLimit", "ProxyReport"]
+__all__ = ["ExecutorSlow", "ExecutorSlowEnded", "MemoryNearLimit", "ProxyReport"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyReport(TenantEvent):
     """An event that the proxy reports; `reason` is the sentence that the history records.
 
-    Names begin with ``proxy.``. The resource manager sets `tenant`, `source` and the times.
+    Names begin with ``proxy.``, or with ``executor.slow``. The resource manager sets `tenant`,
+    `source` and the times.
     """
 
     source: str = "proxy"
@@ -34,3 +35,39 @@ class MemoryNearLimit(ProxyReport, name="proxy.memory_near_limit"):
     device: int | None = None
     used_bytes: int | None = None
     limit_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutorSlow(ProxyReport, name="executor.slow"):
+    """Programs take longer on an executor than on its peers; `reason` has the times.
+
+    Reported at most once per minute for each executor. `slice` is the physical slice.
+
+    Attributes:
+      virtual_index: The tenant's virtual slice.
+      generation: The placement's generation.
+      host: The index of the executor's host in the slice.
+      program: The name of the program that shows it.
+      ratio: How many times as long it takes as on the peers; None: unknown.
+    """
+
+    virtual_index: int | None = None
+    generation: int | None = None
+    host: int | None = None
+    program: str = ""
+    ratio: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutorSlowEnded(ProxyReport, name="executor.slow_ended"):
+    """An executor that was slow is as fast as its peers again, has ended, or has no peers any more.
+
+    Attributes:
+      virtual_index: The tenant's virtual slice.
+      generation: The placement's generation.
+      host: The index of the executor's host in the slice.
+    """
+
+    virtual_index: int | None = None
+    generation: int | None = None
+    host: int | None = None

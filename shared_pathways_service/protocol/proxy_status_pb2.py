@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3shared_pathways_service/protocol/proxy_status.proto\x12\x1ashared_pathways_service.v1\"\x14\n\x12GetCountersRequest\"Q\n\x13GetCountersResponse\x12:\n\x08\x66\x61milies\x18\x01 \x03(\x0b\x32(.shared_pathways_service.v1.MetricFamily\"\x9e\x02\n\x0cMetricFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0c\n\x04help\x18\x04 \x01(\t\x12@\n\x07samples\x18\x05 \x03(\x0b\x32/.shared_pathways_service.v1.MetricFamily.Sample\x1a\x93\x01\n\x06Sample\x12K\n\x06labels\x18\x01 \x03(\x0b\x32;.shared_pathways_service.v1.MetricFamily.Sample.LabelsEntry\x12\r\n\x05value\x18\x02 \x01(\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32}\n\x0bProxyStatus\x12n\n\x0bGetCounters\x12..shared_pathways_service.v1.GetCountersRequest\x1a/.shared_pathways_service.v1.GetCountersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3shared_pathways_service/protocol/proxy_status.proto\x12\x1ashared_pathways_service.v1\"\x14\n\x12GetCountersRequest\"\x94\x01\n\x13GetCountersResponse\x12:\n\x08\x66\x61milies\x18\x01 \x03(\x0b\x32(.shared_pathways_service.v1.MetricFamily\x12\x41\n\x0e\x65xecutor_times\x18\x02 \x01(\x0b\x32).shared_pathways_service.v1.ExecutorTimes\"^\n\rExecutorTimes\x12\x10\n\x08programs\x18\x01 \x03(\t\x12;\n\texecutors\x18\x02 \x03(\x0b\x32(.shared_pathways_service.v1.ExecutorTime\"\xa0\x01\n\x0c\x45xecutorTime\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x12\n\nhost_index\x18\x02 \x01(\r\x12\x0f\n\x07is_slow\x18\x03 \x01(\x08\x12\x12\n\x05ratio\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x39\n\x08programs\x18\x05 \x03(\x0b\x32\'.shared_pathways_service.v1.ProgramTimeB\x08\n\x06_ratio\"}\n\x0bProgramTime\x12\x0f\n\x07program\x18\x01 \x01(\r\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x10\n\x08median_s\x18\x03 \x01(\x01\x12\r\n\x05p90_s\x18\x04 \x01(\x01\x12\x12\n\x05ratio\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07is_slow\x18\x06 \x01(\x08\x42\x08\n\x06_ratio\"\x9e\x02\n\x0cMetricFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0c\n\x04help\x18\x04 \x01(\t\x12@\n\x07samples\x18\x05 \x03(\x0b\x32/.shared_pathways_service.v1.MetricFamily.Sample\x1a\x93\x01\n\x06Sample\x12K\n\x06labels\x18\x01 \x03(\x0b\x32;.shared_pathways_service.v1.MetricFamily.Sample.LabelsEntry\x12\r\n\x05value\x18\x02 \x01(\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32}\n\x0bProxyStatus\x12n\n\x0bGetCounters\x12..shared_pathways_service.v1.GetCountersRequest\x1a/.shared_pathways_service.v1.GetCountersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METRICFAMILY_SAMPLE_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_GETCOUNTERSREQUEST']._serialized_start=83
   _globals['_GETCOUNTERSREQUEST']._serialized_end=103
-  _globals['_GETCOUNTERSRESPONSE']._serialized_start=105
-  _globals['_GETCOUNTERSRESPONSE']._serialized_end=186
-  _globals['_METRICFAMILY']._serialized_start=189
-  _globals['_METRICFAMILY']._serialized_end=475
-  _globals['_METRICFAMILY_SAMPLE']._serialized_start=328
-  _globals['_METRICFAMILY_SAMPLE']._serialized_end=475
-  _globals['_METRICFAMILY_SAMPLE_LABELSENTRY']._serialized_start=430
-  _globals['_METRICFAMILY_SAMPLE_LABELSENTRY']._serialized_end=475
-  _globals['_PROXYSTATUS']._serialized_start=477
-  _globals['_PROXYSTATUS']._serialized_end=602
+  _globals['_GETCOUNTERSRESPONSE']._serialized_start=106
+  _globals['_GETCOUNTERSRESPONSE']._serialized_end=254
+  _globals['_EXECUTORTIMES']._serialized_start=256
+  _globals['_EXECUTORTIMES']._serialized_end=350
+  _globals['_EXECUTORTIME']._serialized_start=353
+  _globals['_EXECUTORTIME']._serialized_end=513
+  _globals['_PROGRAMTIME']._serialized_start=515
+  _globals['_PROGRAMTIME']._serialized_end=640
+  _globals['_METRICFAMILY']._serialized_start=643
+  _globals['_METRICFAMILY']._serialized_end=929
+  _globals['_METRICFAMILY_SAMPLE']._serialized_start=782
+  _globals['_METRICFAMILY_SAMPLE']._serialized_end=929
+  _globals['_METRICFAMILY_SAMPLE_LABELSENTRY']._serialized_start=884
+  _globals['_METRICFAMILY_SAMPLE_LABELSENTRY']._serialized_end=929
+  _globals['_PROXYSTATUS']._serialized_start=931
+  _globals['_PROXYSTATUS']._serialized_end=1056
 # @@protoc_insertion_point(module_scope)

@@ -41,20 +41,129 @@ class GetCountersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FAMILIES_FIELD_NUMBER: _builtins.int
+    EXECUTOR_TIMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def families(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetricFamily]: ...
+    @_builtins.property
+    def executor_times(self) -> Global___ExecutorTimes:
+        """only in reports to the resource manager"""
+
     def __init__(
         self,
         *,
         families: _abc.Iterable[Global___MetricFamily] | None = ...,
+        executor_times: Global___ExecutorTimes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["executor_times", b"executor_times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["families", b"families"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_times", b"executor_times", "families", b"families"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetCountersResponse: _TypeAlias = GetCountersResponse  # noqa: Y015
+
+@_typing.final
+class ExecutorTimes(_message.Message):
+    """How long programs take on the executors of a proxy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAMS_FIELD_NUMBER: _builtins.int
+    EXECUTORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def programs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """their names"""
+
+    @_builtins.property
+    def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorTime]: ...
+    def __init__(
+        self,
+        *,
+        programs: _abc.Iterable[_builtins.str] | None = ...,
+        executors: _abc.Iterable[Global___ExecutorTime] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors", "programs", b"programs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorTimes: _TypeAlias = ExecutorTimes  # noqa: Y015
+
+@_typing.final
+class ExecutorTime(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    HOST_INDEX_FIELD_NUMBER: _builtins.int
+    IS_SLOW_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """of the placement that it computes for"""
+    host_index: _builtins.int
+    is_slow: _builtins.bool
+    ratio: _builtins.float
+    """How many times as long its programs take as on its peers; absent: not known."""
+    @_builtins.property
+    def programs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProgramTime]: ...
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        host_index: _builtins.int = ...,
+        is_slow: _builtins.bool = ...,
+        ratio: _builtins.float | None = ...,
+        programs: _abc.Iterable[Global___ProgramTime] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "ratio", b"ratio"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "generation", b"generation", "host_index", b"host_index", "is_slow", b"is_slow", "programs", b"programs", "ratio", b"ratio"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ratio: _TypeAlias = _typing.Literal["ratio"]  # noqa: Y015
+    _WhichOneofArgType__ratio: _TypeAlias = _typing.Literal["_ratio", b"_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ratio) -> _WhichOneofReturnType__ratio | None: ...
+
+Global___ExecutorTime: _TypeAlias = ExecutorTime  # noqa: Y015
+
+@_typing.final
+class ProgramTime(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    MEDIAN_S_FIELD_NUMBER: _builtins.int
+    P90_S_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    IS_SLOW_FIELD_NUMBER: _builtins.int
+    program: _builtins.int
+    """the index of its name"""
+    calls: _builtins.int
+    """without first ones"""
+    median_s: _builtins.float
+    p90_s: _builtins.float
+    ratio: _builtins.float
+    is_slow: _builtins.bool
+    """this program makes the executor slow"""
+    def __init__(
+        self,
+        *,
+        program: _builtins.int = ...,
+        calls: _builtins.int = ...,
+        median_s: _builtins.float = ...,
+        p90_s: _builtins.float = ...,
+        ratio: _builtins.float | None = ...,
+        is_slow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "ratio", b"ratio"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ratio", b"_ratio", "calls", b"calls", "is_slow", b"is_slow", "median_s", b"median_s", "p90_s", b"p90_s", "program", b"program", "ratio", b"ratio"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ratio: _TypeAlias = _typing.Literal["ratio"]  # noqa: Y015
+    _WhichOneofArgType__ratio: _TypeAlias = _typing.Literal["_ratio", b"_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ratio) -> _WhichOneofReturnType__ratio | None: ...
+
+Global___ProgramTime: _TypeAlias = ProgramTime  # noqa: Y015
 
 @_typing.final
 class MetricFamily(_message.Message):

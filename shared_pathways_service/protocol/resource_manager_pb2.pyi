@@ -1500,6 +1500,8 @@ class ExecutorStatus(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    TIME_RATIO_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """of the placement that it computes for"""
     state: _builtins.str
@@ -1508,6 +1510,10 @@ class ExecutorStatus(_message.Message):
     """while it serves: "host:port" """
     pid: _builtins.int
     """while it serves"""
+    slow: _builtins.bool
+    """its programs take longer than on its peers, by its proxy's last report"""
+    time_ratio: _builtins.float
+    """how many times as long; absent: not known"""
     @_builtins.property
     def usage(self) -> Global___ExecutorUsage:
         """as of its worker's last beat; absent: not reported"""
@@ -1520,12 +1526,16 @@ class ExecutorStatus(_message.Message):
         address: _builtins.str = ...,
         pid: _builtins.int = ...,
         usage: Global___ExecutorUsage | None = ...,
+        slow: _builtins.bool = ...,
+        time_ratio: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_ratio", b"_time_ratio", "time_ratio", b"time_ratio", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_ratio", b"_time_ratio", "address", b"address", "generation", b"generation", "pid", b"pid", "slow", b"slow", "state", b"state", "time_ratio", b"time_ratio", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__time_ratio: _TypeAlias = _typing.Literal["time_ratio"]  # noqa: Y015
+    _WhichOneofArgType__time_ratio: _TypeAlias = _typing.Literal["_time_ratio", b"_time_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_ratio) -> _WhichOneofReturnType__time_ratio | None: ...
 
 Global___ExecutorStatus: _TypeAlias = ExecutorStatus  # noqa: Y015
 
@@ -2320,6 +2330,53 @@ class ProxyCounters(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProxyCounters: _TypeAlias = ProxyCounters  # noqa: Y015
+
+@_typing.final
+class GetExecutorTimesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """A tenant; empty: all of them."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExecutorTimesRequest: _TypeAlias = GetExecutorTimesRequest  # noqa: Y015
+
+@_typing.final
+class TenantExecutorTimes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    age_s: _builtins.float
+    """Seconds since they arrived."""
+    @_builtins.property
+    def times(self) -> _proxy_status_pb2.ExecutorTimes: ...
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        times: _proxy_status_pb2.ExecutorTimes | None = ...,
+        age_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["times", b"times"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "tenant", b"tenant", "times", b"times"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantExecutorTimes: _TypeAlias = TenantExecutorTimes  # noqa: Y015
 
 @_typing.final
 class GetUsageRequest(_message.Message):

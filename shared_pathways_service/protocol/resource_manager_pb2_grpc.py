@@ -104,6 +104,11 @@ class ResourceManagerStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.FromString,
                 _registered_method=True)
+        self.GetExecutorTimes = channel.unary_stream(
+                '/shared_pathways_service.v1.ResourceManager/GetExecutorTimes',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetExecutorTimesRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.TenantExecutorTimes.FromString,
+                _registered_method=True)
         self.ExportLog = channel.unary_stream(
                 '/shared_pathways_service.v1.ResourceManager/ExportLog',
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogRequest.SerializeToString,
@@ -221,6 +226,13 @@ class ResourceManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetExecutorTimes(self, request, context):
+        """How long programs take on executors, as each connected proxy reported last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportLog(self, request, context):
         """All that went into the core, and what it decided by it, to be run again: `sps replay`.
         FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -301,6 +313,11 @@ def add_ResourceManagerServicer_to_server(servicer, server):
                     servicer.GetProxyCounters,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.SerializeToString,
+            ),
+            'GetExecutorTimes': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetExecutorTimes,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetExecutorTimesRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.TenantExecutorTimes.SerializeToString,
             ),
             'ExportLog': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportLog,
@@ -686,6 +703,33 @@ class ResourceManager:
             '/shared_pathways_service.v1.ResourceManager/GetProxyCounters',
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetExecutorTimes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/GetExecutorTimes',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetExecutorTimesRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.TenantExecutorTimes.FromString,
             options,
             channel_credentials,
             insecure,

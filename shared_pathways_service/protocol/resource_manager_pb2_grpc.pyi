@@ -81,6 +81,8 @@ class ResourceManagerStub:
     """Who used how much of the service over a window of time."""
     GetProxyCounters: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetProxyCountersRequest, _resource_manager_pb2.ProxyCounters]
     """The counters that each connected proxy reported last, by the tenants' names."""
+    GetExecutorTimes: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetExecutorTimesRequest, _resource_manager_pb2.TenantExecutorTimes]
+    """How long programs take on executors, as each connected proxy reported last."""
     ExportLog: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]
     """All that went into the core, and what it decided by it, to be run again: `sps replay`.
     FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -133,6 +135,8 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """Who used how much of the service over a window of time."""
     GetProxyCounters: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetProxyCountersRequest, _resource_manager_pb2.ProxyCounters]  # type: ignore[assignment]
     """The counters that each connected proxy reported last, by the tenants' names."""
+    GetExecutorTimes: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetExecutorTimesRequest, _resource_manager_pb2.TenantExecutorTimes]  # type: ignore[assignment]
+    """How long programs take on executors, as each connected proxy reported last."""
     ExportLog: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]  # type: ignore[assignment]
     """All that went into the core, and what it decided by it, to be run again: `sps replay`.
     FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -266,6 +270,14 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.ProxyCounters], _abc.AsyncIterator[_resource_manager_pb2.ProxyCounters]]:
         """The counters that each connected proxy reported last, by the tenants' names."""
+
+    @_abc_1.abstractmethod
+    def GetExecutorTimes(
+        self,
+        request: _resource_manager_pb2.GetExecutorTimesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.TenantExecutorTimes], _abc.AsyncIterator[_resource_manager_pb2.TenantExecutorTimes]]:
+        """How long programs take on executors, as each connected proxy reported last."""
 
     @_abc_1.abstractmethod
     def ExportLog(

@@ -8,7 +8,7 @@ from typing import Any
 from shared_pathways_service.cli.display.sizes import shown_size
 from shared_pathways_service.scheduling.book.decisions import span
 
-__all__ = ["executor_place", "shown_cpu", "shown_cpu_time", "shown_memory"]
+__all__ = ["executor_place", "shown_cpu", "shown_cpu_time", "shown_memory", "shown_ratio"]
 
 
 def executor_place(executor: Mapping[str, Any]) -> str:
@@ -34,3 +34,10 @@ def shown_cpu_time(executor: Mapping[str, Any]) -> str:
     """Returns the processor time that an executor has used."""
     seconds = executor["cpu_seconds"]
     return "-" if seconds is None else span(seconds)
+
+
+def shown_ratio(executor: Mapping[str, Any]) -> str:
+    """Returns how many times as long programs take as on the peers, e.g. ``2.4x slow``."""
+    ratio = executor["time_ratio"]
+    shown = "-" if ratio is None else f"{ratio:.3g}x"
+    return f"{shown} slow" if executor["slow"] else shown

@@ -111,6 +111,10 @@ def _executor(item: rm_pb.SliceStatus, worker: rm_pb.WorkerStatus) -> dict[str, 
         "pid": worker.executor.pid or None,
         "address": worker.executor.address or None,
         **_usage(worker.executor),
+        "slow": worker.executor.slow,
+        "time_ratio": (
+            round(worker.executor.time_ratio, 3) if worker.executor.HasField("time_ratio") else None
+        ),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from shared_pathways_service.events.proxy import MemoryNearLimit
+from shared_pathways_service.events.proxy import ExecutorSlow, ExecutorSlowEnded, MemoryNearLimit
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 
 __all__ = ["Decision", "sentence", "span"]
@@ -106,6 +106,8 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.EXECUTOR_STARTED: "the executors of {tenant} serve on {where}",
     DecisionKind.EXECUTOR_LOST: "{tenant} lost an executor on {where}",
     MemoryNearLimit.kind: "the proxy of {tenant} is near its memory limit",
+    ExecutorSlow.kind: "an executor of {tenant} is slow",
+    ExecutorSlowEnded.kind: "an executor of {tenant} is not slow any more",
     DecisionKind.STARTING: "{slice} starts",
     DecisionKind.READY: "{slice} is ready",
     DecisionKind.LOST: "{slice} is lost",

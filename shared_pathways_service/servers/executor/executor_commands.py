@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, Protocol
@@ -303,13 +304,16 @@ class Commands:
         made = job.opened.runner(job.uses[1].get(), body.results, is_quick=body.is_quick)
         job.makes[0].fill(made)
 
-    def _run(self, job: Job, _report: pb.ExecutorReport) -> None:
+    def _run(self, job: Job, report: pb.ExecutorReport) -> None:
         client = job.opened
         spans_hosts = client.spans_hosts
         try:
             runner = job.uses[1].get()
             spans_hosts = runner.program.spans_hosts
-            results = client.run(runner, [held.get() for held in job.uses[2:]])
+            arguments = [held.get() for held in job.uses[2:]]
+            began = time.perf_counter_ns()
+            results = client.run(runner, arguments)
+            report.run_ns = time.perf_counter_ns() - began
         except Exception as error:
             if not spans_hosts:
                 raise

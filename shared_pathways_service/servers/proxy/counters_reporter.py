@@ -35,6 +35,10 @@ class CountersReporter:
                 self._thread.start()
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Reports once before the interval is over, if the RM has asked for reports."""
+        self._wake.set()
+
     def end(self) -> None:
         """Stops reporting until `begin`."""
         with self._lock:

@@ -36,6 +36,22 @@ def _size_of_last_requests(text: str) -> int:
     return int(text)
 
 
+def _slow_ratio(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1.1 <= number <= 1000:
+        raise ValueError("a number from 1.1 to 1000")
+    return number
+
+
+def _slow_runs(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= 10_000:
+        raise ValueError("a whole number from 2 to 10000")
+    return int(text)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
     """Options of a proxy."""
@@ -76,6 +92,20 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         parse=positive_int,
         help="With --engine=distributed, fail a program if one of its hosts has waited so long for "
         "the others in a collective.",
+    )
+    slow_executor_ratio: float = flag(
+        constants.SLOW_EXECUTOR_RATIO,
+        parse=_slow_ratio,
+        env="SPS_SLOW_EXECUTOR_RATIO",
+        help="With --engine=distributed, report an executor as slow whose programs take longer "
+        "than this multiple of the time on its peers.",
+    )
+    slow_executor_runs: int = flag(
+        constants.SLOW_EXECUTOR_RUNS,
+        parse=_slow_runs,
+        env="SPS_SLOW_EXECUTOR_RUNS",
+        help="Report it after this number of such runs of a program in a row, and its end after "
+        "this number of usual ones.",
     )
     transport: str = flag(
         "auto",

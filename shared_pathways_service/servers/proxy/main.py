@@ -33,6 +33,7 @@ from shared_pathways_service.servers.serving.process import (
 from shared_pathways_service.servers.xla.xla_flags import allow_long_callbacks, use_xla_flags
 
 if TYPE_CHECKING:
+    from shared_pathways_service.events.proxy import ProxyReport
     from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
     from shared_pathways_service.protocol.resource_manager_pb2 import TenantActivity
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
@@ -172,7 +173,7 @@ def _serve(
         gc.freeze()
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         activity = Activity(engine, service, transport.transfers)
-        reports = (activity.look, service.counters)
+        reports = (activity.look, lambda: _counters(engine, service))
         link = _link(options, engine, ending, rm_token, listening.address, reports=reports)
         if link is not None:
             stack.callback(link.close, "the proxy ends")
@@ -312,6 +313,7 @@ def _link(
         tenant=message_of(request), incarnation=str(uuid.uuid4()), pid=os.getpid(), address=address
     )
     placed = engine.placed_executors
+    counters = CountersReporter(reports[1])
     link = rm_link.ResourceManagerLink(
         options.resource_manager_address,
         hello,
@@ -323,12 +325,28 @@ def _link(
         ),
         reporter=ActivityReporter(reports[0]),
         identity=lambda: _identity_token(options.identity_token_file),
-        counters=CountersReporter(reports[1]),
+        counters=counters,
         on_executors=(lambda _executors: None) if placed is None else placed.serve,
         losses=engine.losses,
     )
     engine.memory.on_near_limit = link.report
+    if placed is not None:
+
+        def report(event: ProxyReport) -> None:
+            link.report(event)
+            # (The status of the resource manager follows its events.)
+            counters.hurry()
+
+        placed.times.on_change = report
     return link
+
+
+def _counters(engine: Engine, service: ProxyService) -> GetCountersResponse:
+    """Returns what is reported to the resource manager: counters, and times on executors."""
+    found = service.counters()
+    if engine.placed_executors is not None:
+        found.executor_times.CopyFrom(engine.placed_executors.times.message())
+    return found
 
 
 def _identity_token(path: str) -> str:

@@ -220,7 +220,7 @@ async def _serve_metrics(
     from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415 - aiohttp
 
     serving = await serve_metrics(
-        lambda: families(authority, service.proxy_counters),
+        lambda: families(authority, service.proxy_counters, service.executor_times),
         address=options.metrics_address,
         port=options.metrics_port,
         token=token,

@@ -105,6 +105,10 @@ class ExecutorDirectory:
             if usage is not None:
                 yield assigned, usage
 
+    def assignments(self) -> list[messages.AssignWorker]:
+        """Returns the placements that workers run executors for."""
+        return [assigned for _, assigned in sorted(self._assigned.items())]
+
     def forget(self, joined: messages.WorkerJoined) -> None:
         """Removes what a worker reported whose stream has ended."""
         key = joined.slice_id, joined.host_index

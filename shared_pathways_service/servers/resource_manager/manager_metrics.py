@@ -11,6 +11,7 @@ from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.messages import AssignWorker
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
 from shared_pathways_service.servers.resource_manager.authority import Authority
+from shared_pathways_service.servers.resource_manager.executor_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.meter import labelled, rm_family
 from shared_pathways_service.servers.resource_manager.proxy_counters import LABEL, ProxyCounters
 from shared_pathways_service.version import __version__
@@ -20,19 +21,22 @@ __all__ = ["families"]
 _TYPE = "instance_type"
 
 
-def families(authority: Authority, proxies: ProxyCounters) -> Iterator[Family]:
+def families(
+    authority: Authority, proxies: ProxyCounters, times: ExecutorTimes
+) -> Iterator[Family]:
     """Returns all metrics of now; the result may be read on another thread.
 
     Those of the proxies are computed only there.
     """
-    return itertools.chain(_own(authority), proxies.families())
+    return itertools.chain(_own(authority, times), proxies.families())
 
 
-def _own(authority: Authority) -> list[Family]:
+def _own(authority: Authority, times: ExecutorTimes) -> list[Family]:
     return [
         rm_family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
         *_of_census(authority.census(), authority.capacity),
         *_of_executors(list(authority.executors.usages())),
+        *_of_times(times, authority.executors.assignments()),
         rm_family("streams", "gauge", "Open streams.", labelled("of", authority.streams())),
         rm_family(
             "history_decisions",
@@ -94,9 +98,7 @@ def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
 
 
 def _of_executors(usages: Sequence[tuple[AssignWorker, pb.ExecutorUsage]]) -> list[Family]:
-    labels = [
-        {LABEL: of.tenant, "slice": of.slice_id, "host": str(of.host_index)} for of, _ in usages
-    ]
+    labels = [_labels_of(assigned) for assigned, _ in usages]
     found = [(usage, its) for (_, usage), its in zip(usages, labels, strict=True)]
     return [
         rm_family(
@@ -125,3 +127,37 @@ def _of_executors(usages: Sequence[tuple[AssignWorker, pb.ExecutorUsage]]) -> li
             "seconds",
         ),
     ]
+
+
+def _of_times(times: ExecutorTimes, assignments: Sequence[AssignWorker]) -> list[Family]:
+    found = [
+        (one, reported)
+        for one in assignments
+        if (reported := times.find(one.tenant, one.generation, one.host_index)) is not None
+    ]
+    return [
+        rm_family(
+            "executor_time_ratio",
+            "gauge",
+            "How many times as long programs take on an executor as on its peers.",
+            [
+                Sample(reported.ratio, _labels_of(one))
+                for one, reported in found
+                if reported.HasField("ratio")
+            ],
+        ),
+        rm_family(
+            "executor_slow",
+            "gauge",
+            "1 while an executor is slow.",
+            [Sample(reported.is_slow, _labels_of(one)) for one, reported in found],
+        ),
+    ]
+
+
+def _labels_of(assigned: AssignWorker) -> dict[str, str]:
+    return {
+        LABEL: assigned.tenant,
+        "slice": assigned.slice_id,
+        "host": str(assigned.host_index),
+    }

@@ -20,7 +20,7 @@ from shared_pathways_service.scheduling.book.messages import ProxyReported, Tena
 
 __all__ = ["ProxyReports"]
 
-_KIND = re.compile(r"proxy\.[a-z0-9_.]{1,64}")
+_KIND = re.compile(r"proxy\.[a-z0-9_.]{1,64}|executor\.slow(_ended)?")
 #: The longest event in bytes, as it is sent.
 _LONGEST = 4096
 #: The number of events of a tenant at once, and the seconds for each further one.

@@ -18,6 +18,7 @@ from shared_pathways_service.scheduling.book.holdings import ReservationStatus
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
+from shared_pathways_service.servers.resource_manager.executor_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
@@ -43,6 +44,7 @@ class ResourceManagerService:
 
     Attributes:
       proxy_counters: The counters that connected proxies have reported.
+      executor_times: The times on executors that connected proxies have reported.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ResourceManagerService:
         self._types = types
         self._reports = ProxyReports()
         self.proxy_counters = ProxyCounters()
+        self.executor_times = ExecutorTimes()
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
@@ -95,6 +98,7 @@ class ResourceManagerService:
             )
         finally:
             self.proxy_counters.forget(asked.request.name, outbox)
+            self.executor_times.forget(asked.request.name, outbox)
             self._authority.leave_tenant(asked, outbox)
 
     @refusing
@@ -118,7 +122,9 @@ class ResourceManagerService:
         self, _request: pb.GetStatusRequest, _context: Context
     ) -> pb.GetStatusResponse:
         """Returns the state of slices, tenants and the queue."""
-        return await self._authority.status()
+        status = await self._authority.status()
+        self.executor_times.mark(status)
+        return status
 
     @refusing
     async def ReleaseTenant(  # noqa: N802
@@ -159,6 +165,14 @@ class ResourceManagerService:
         # (On a thread: those of a thousand tenants take seconds.)
         found = await asyncio.to_thread(list, self.proxy_counters.messages(request.tenant))
         for message in found:
+            await context.write(message)
+
+    @refusing
+    async def GetExecutorTimes(  # noqa: N802
+        self, request: pb.GetExecutorTimesRequest, context: Context
+    ) -> None:
+        """Returns how long programs take on the executors of connected proxies."""
+        for message in self.executor_times.messages(request.tenant):
             await context.write(message)
 
     @refusing
@@ -280,7 +294,9 @@ class ResourceManagerService:
                     if (reported := self._reports.read(asked, message.event)) is not None:
                         self._authority.handle(reported)
                 case "counters":
-                    self.proxy_counters.put(asked.request.name, outbox, message.counters)
+                    name, counters = asked.request.name, message.counters
+                    self.executor_times.put(name, outbox, counters)
+                    self.proxy_counters.put(name, outbox, counters)
                 case "lost" if self._authority.executors.enabled:
                     self._authority.handle(wire.placement_unreachable(asked, message.lost))
                 case "bye":

@@ -16,6 +16,7 @@ from shared_pathways_service.cli.display.executor_display import (
     shown_cpu,
     shown_cpu_time,
     shown_memory,
+    shown_ratio,
 )
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import AsJson, make_console, make_table, print_json
@@ -66,7 +67,8 @@ def top(
 ) -> None:
     """Show holders of slices, executors, waiting tenants and utilization, continuously.
 
-    Of each executor it shows the memory and processor time that its worker last measured.
+    Of each executor it shows the memory and processor time that its worker last measured, and how
+    many times as long programs take as on its peers (`sps stragglers`).
     --json prints one line per refresh. Ctrl-C ends the command.
     """
     place.request()
@@ -200,10 +202,12 @@ def _executor_table(executors: Sequence[Mapping[str, Any]]) -> RenderableType:
             shown_memory(one),
             shown_cpu(one),
             shown_cpu_time(one),
+            shown_ratio(one),
         )
         for one in executors
     ]
-    return make_table(("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "CPU TIME"), rows)
+    head = ("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "CPU TIME", "TO PEERS")
+    return make_table(head, rows)
 
 
 def _queue_table(queue: Sequence[Mapping[str, Any]], users: Mapping[str, str]) -> RenderableType:

@@ -145,7 +145,9 @@ class Engine:
     def _begin(self, epoch: Epoch) -> Executor:
         if self.placed_executors is not None and epoch.generation is not None:
             epoch.opening = Opening()
-            self.placed_executors.begin(epoch.index, epoch.generation, epoch.opening)
+            self.placed_executors.begin(
+                epoch.index, epoch.generation, epoch.opening, epoch.slice_id
+            )
         return Executor(
             f"slice-{epoch.index}-{epoch.generation}",
             self.last_requests.place(f"on slice {epoch.index}"),

@@ -20,6 +20,7 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     ask_all,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
+from shared_pathways_service.servers.proxy.executors.executor_times import ExecutorTimes
 from shared_pathways_service.servers.proxy.executors.first_compilation import compiled
 from shared_pathways_service.servers.proxy.executors.gathering import (
     Piece,
@@ -56,6 +57,7 @@ class ExecutorClient:
         one after a program over several of them has failed. Arrays and programs of an earlier
         client remain valid.
       platform: The platform of the executors.
+      times: Gets the times of programs on executors; None: they are not compared.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class ExecutorClient:
         link_of: Callable[[], Mapping[int, ExecutorLink]],
         present: Callable[[], PresentClient],
         platform: str = CPU,
+        times: ExecutorTimes | None = None,
     ) -> None:
         self.present = present
+        self.times = times
         self._link_of = link_of
         self._device_ids = device_ids
         self._found_on: tuple[ExecutorLink | None, Mapping[int, ExecutorLink]] = (None, {})

@@ -66,8 +66,8 @@ PROGRAMS_ENOUGH = 4
 PROGRAMS_TOGETHER = 16
 
 _Future = futures.Future[pb.ExecutorReport]
-#: Gets the error of a program, or None.
-OnEnd = Callable[[StatusError | None], None]
+#: Gets the report of a program, or its error.
+OnEnd = Callable[[pb.ExecutorReport | StatusError], None]
 
 
 class ExecutorLink:
@@ -330,7 +330,7 @@ def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[
 def _settle(asked: _Asked, end: pb.ExecutorReport | StatusError) -> None:
     if asked.on_end is not None:
         try:
-            asked.on_end(end if isinstance(end, StatusError) else None)
+            asked.on_end(end)
         except Exception as error:  # noqa: BLE001 - others wait for theirs, as with futures
             glog("E", f"the end of a program cannot be handled: {type(error).__name__}: {error}")
         return

@@ -17,6 +17,10 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
     new_number,
 )
+from shared_pathways_service.servers.proxy.executors.executor_times import (
+    ExecutorTimes,
+    digest_of,
+)
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
 
@@ -37,6 +41,10 @@ class Client(Protocol):
     def is_on(self, links: Sequence[ExecutorLink]) -> bool:
         """Whether this is one executor, and has all devices now."""
 
+    @property
+    def times(self) -> ExecutorTimes | None:
+        """Gets the times of runs; None: they are not compared."""
+
 
 class _Compiled:
     """A program that executors have compiled; they drop it when nothing refers to this.
@@ -47,6 +55,8 @@ class _Compiled:
       links: The executors.
       number: Its number there.
       facts: What the first of them says of it.
+      devices: The number of its devices on each of them.
+      digest: The digest of its text.
     """
 
     def __init__(self, client: Client, body: pb.CompileProgram) -> None:
@@ -59,6 +69,8 @@ class _Compiled:
         command.program = self.number
         # (If some have compiled it and others failed, it is freed on all.)
         self.facts = client.ask(self.client, self.links, compile=command)[0].facts
+        self.devices = self.present.devices_of(body.devices)
+        self.digest = digest_of(body.text) if client.times is not None else b""
 
     def __del__(self) -> None:
         for link in getattr(self, "links", ()):
@@ -207,6 +219,8 @@ class _Runner:
     ) -> None:
         self.compiled = compiled
         self.number = new_number()
+        self._times = client.times
+        self._has_run = False
         self.kinds = [
             (compiled.present.links_of(spec), spec.dtype, spec.placing.shard_shape(spec.shape))
             for spec in results
@@ -218,6 +232,16 @@ class _Runner:
             is_quick=is_quick,
         )
         client.ask(compiled.client, compiled.links, make_runner=make)
+
+    def ran(self, reports: Sequence[pb.ExecutorReport]) -> None:
+        """Has a run compared by its time on each executor, except the first, which warms up."""
+        compiled, times = self.compiled, self._times
+        if times is None:
+            return
+        if self._has_run:
+            times_ns = [report.run_ns for report in reports]
+            times.ran(compiled.facts.name, compiled.digest, compiled.devices, times_ns)
+        self._has_run = True
 
     def __del__(self) -> None:
         for link in self.compiled.links:
@@ -248,9 +272,10 @@ class _Runs:
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """Runs the program on these arrays to its end; returns its results."""
-        compiled, command, made = self._prepare(arguments)
+        runner, command, made = self._prepare(arguments)
+        compiled = runner.compiled
         try:
-            self._client.ask(compiled.client, compiled.links, run=command.run)
+            runner.ran(self._client.ask(compiled.client, compiled.links, run=command.run))
         finally:
             self._donate(arguments)
         return made
@@ -265,18 +290,26 @@ class _Runs:
         self, arguments: list[Any], on_end: Callable[[StatusError | None], None], /
     ) -> list[Any]:
         """Starts the program; `on_end` is called by the thread that reads reports, or now."""
-        compiled, command, made = self._prepare(arguments)
-        (link,) = compiled.links
-        link.start(command, on_end)
+        runner, command, made = self._prepare(arguments)
+        (link,) = runner.compiled.links
+
+        def ended(end: pb.ExecutorReport | StatusError) -> None:
+            if isinstance(end, StatusError):
+                on_end(end)
+                return
+            # (Before it is compared: its results are waited for.)
+            on_end(None)
+            runner.ran((end,))
+
+        link.start(command, ended)
         self._donate(arguments)
         return made
 
     def _prepare(
         self, arguments: list[Any]
-    ) -> tuple[_Compiled, pb.ExecutorCommand, list[RemoteArray]]:
+    ) -> tuple[_Runner, pb.ExecutorCommand, list[RemoteArray]]:
         runner = self.present()
-        compiled = runner.compiled
-        client = compiled.client
+        client = runner.compiled.client
         made = [RemoteArray(client, on, dtype, shape) for on, dtype, shape in runner.kinds]
         command = pb.ExecutorCommand(client=client)
         # (Filled in place: a message that is given to another is copied.)
@@ -284,7 +317,7 @@ class _Runs:
         run.runner = runner.number
         run.arguments.extend([argument.number for argument in arguments])
         run.results.extend([array.number for array in made])
-        return compiled, command, made
+        return runner, command, made
 
     def _donate(self, arguments: list[Any]) -> None:
         # (Also if it failed: it may have taken the memory before, or on another host.)

@@ -10,6 +10,7 @@ from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S, CPU
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.executor_streams import stream_opener
+from shared_pathways_service.servers.proxy.executors.executor_times import ExecutorTimes
 from shared_pathways_service.servers.proxy.executors.opened_sets import OpenedSets
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 from shared_pathways_service.servers.serving.flushing import Flusher
@@ -33,6 +34,7 @@ class Executors:
       collective_timeout_s: The seconds for which a host waits for others in a program.
       transport: The kind of the streams, one of `TRANSPORTS`.
       platform: What the executors compute on.
+      times: Gets the times of programs; None: they are not compared.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Executors:
         transport: str = "auto",
         *,
         platform: str = CPU,
+        times: ExecutorTimes | None = None,
     ) -> None:
         self._platform = platform
+        self._times = times
         self._watching = threading.Lock()
         self._lost: list[tuple[ExecutorLink, str]] = []
         self._on_lost: OnLost | None = None
@@ -95,7 +99,9 @@ class Executors:
             link_of = self._link_of if placed is None else placed()
             return PresentClient(self._sets.number(slices, device_ids, link_of), link_of)
 
-        made = ExecutorClient(device_ids, lambda: self._link_of, present, self._platform)
+        made = ExecutorClient(
+            device_ids, lambda: self._link_of, present, self._platform, self._times
+        )
         self._sets.use(slices, made)
         return made
 

@@ -6,6 +6,7 @@ from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
+from shared_pathways_service.servers.proxy.executors.run_comparison import SlowLimits
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.xla.platforms import Placeholders, Platform, make_platform
 
@@ -42,6 +43,7 @@ def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
         collective_timeout_s=options.collective_timeout_s,
         transport=options.transport,
         platform=options.platform,
+        slow=SlowLimits(ratio=options.slow_executor_ratio, runs=options.slow_executor_runs),
     )
 
 

@@ -27,7 +27,9 @@ from shared_pathways_service.servers.devices.status_errors import (
 )
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
+from shared_pathways_service.servers.proxy.executors.executor_times import ExecutorTimes
 from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
+from shared_pathways_service.servers.proxy.executors.run_comparison import ExecutorId, SlowLimits
 
 __all__ = ["PlacedExecutors"]
 
@@ -63,6 +65,10 @@ class PlacedExecutors:
       platform: What the executors compute on.
       wait: The time for the RM to name the executors of a placement.
       transport: The kind of the streams to executors, one of `TRANSPORTS`.
+      slow: When an executor counts as slow.
+
+    Attributes:
+      times: Compares the times of programs on these executors.
     """
 
     def __init__(
@@ -74,12 +80,15 @@ class PlacedExecutors:
         platform: str = CPU,
         wait: Timeout = timeouts.EXECUTORS_NAMED,
         transport: str = "auto",
+        slow: SlowLimits | None = None,
     ) -> None:
+        self.times = ExecutorTimes(slow or SlowLimits())
         self._executors = Executors(
-            (), (), None, collective_timeout_s, transport, platform=platform
+            (), (), None, collective_timeout_s, transport, platform=platform, times=self.times
         )
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait = wait
+        self._instance_types = [str(kind) for kind in instance_types]
         #: The devices of each host, by slice.
         self._devices = _devices_of_hosts(instance_types, with_cpus=with_cpus)
         self._lock = threading.Lock()
@@ -100,9 +109,16 @@ class PlacedExecutors:
         """
         self._on_lost = on_lost
 
-    def begin(self, index: int, generation: int, opening: Opening) -> None:
-        """Opens the executors of a placement once the RM has named them; settles `opening` then."""
-        placement = _Placement(index, generation, opening)
+    def begin(self, index: int, generation: int, opening: Opening, slice_id: str = "") -> None:
+        """Opens the executors of a placement once the RM has named them; settles `opening` then.
+
+        Args:
+          index: The virtual slice.
+          generation: The placement's generation.
+          opening: Has work wait for them.
+          slice_id: The physical slice, for reports.
+        """
+        placement = _Placement(index, generation, opening, slice_id)
         with self._lock:
             if self._is_closed:
                 opening.settle()
@@ -136,6 +152,8 @@ class PlacedExecutors:
 
     def close(self) -> None:
         """Ends all executors, and waits for the ends of their links."""
+        # (The verdicts on them end with this proxy.)
+        self.times.on_change = lambda _event: None
         with self._lock:
             self._is_closed = True
             running = list(self._running)
@@ -210,9 +228,13 @@ class PlacedExecutors:
     ) -> None:
         links: list[ExecutorLink] = []
         stack.callback(self._executors.disconnect, links)
+        stack.callback(self.times.remove, links)
         for host in placement.hosts:
             lost = functools.partial(self._lose, placement, host.host_index)
             links.append(self._executors.connect(host.address, host.token or None, lost))
+            self.times.add(
+                links[-1], placement.executor(host), self._instance_types[placement.index]
+            )
         link_of = {i: link for link, own in zip(links, devices, strict=True) for i in own}
         with self._lock:
             if self._newest[placement.index] is not placement:
@@ -240,14 +262,19 @@ class _Placement:
       ended: Set once the placement has ended.
     """
 
-    def __init__(self, index: int, generation: int, opening: Opening) -> None:
+    def __init__(self, index: int, generation: int, opening: Opening, slice_id: str) -> None:
         self.index = index
         self.generation = generation
         self.opening = opening
+        self.slice_id = slice_id
         self.hosts: tuple[pb.Executor, ...] = ()
         self.told = threading.Event()
         self.ended = threading.Event()
         self.thread: threading.Thread | None = None
+
+    def executor(self, host: pb.Executor) -> ExecutorId:
+        """Returns what names the executor of a host."""
+        return ExecutorId(self.slice_id, self.index, self.generation, host.host_index)
 
     def end(self) -> None:
         """Ends its executors, on its thread."""

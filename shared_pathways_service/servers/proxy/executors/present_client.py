@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -30,3 +31,7 @@ class PresentClient:
     def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
         """Returns the executors of some devices, each once."""
         return tuple(dict.fromkeys(self.link_of[i] for i in device_ids))
+
+    def devices_of(self, device_ids: Sequence[int]) -> Mapping[ExecutorLink, int]:
+        """Returns the number of these devices on each executor, in the order of `hosts`."""
+        return collections.Counter(self.link_of[i] for i in device_ids)
