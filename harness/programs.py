@@ -89,12 +89,20 @@ class Program:
             TookTooLongError: There was no message.
             AssertionError: It was another one, or the program has ended.
         """
+        data = self._next(repr(word), timeout)
+        assert data["say"] == word, f"said {data}, not {word!r}; {self._tail()}"
+        return data
+
+    def expect_any(self, timeout: float = DEADLINE_S) -> dict[str, Any]:
+        """Waits for the program's next message; raises the errors of `expect`."""
+        return self._next("anything", timeout)
+
+    def _next(self, what: str, timeout: float) -> dict[str, Any]:
         try:
             data = self._said.get(timeout=timeout)
         except queue.Empty:
-            raise TookTooLongError(f"waited {timeout} s for {word!r}; {self._tail()}") from None
-        assert data is not None, f"ended before it said {word!r}; {self._tail()}"
-        assert data["say"] == word, f"said {data}, not {word!r}; {self._tail()}"
+            raise TookTooLongError(f"waited {timeout} s for {what}; {self._tail()}") from None
+        assert data is not None, f"ended before it said {what}; {self._tail()}"
         return data
 
     @property

@@ -166,6 +166,11 @@ COMMANDS = {
         function="top",
         help="Show holders of slices, executors, waiting tenants and utilization, continuously.",
     ),
+    "stragglers": Command(
+        module="shared_pathways_service.cli.commands.manager.stragglers",
+        function="stragglers",
+        help="Show how long programs take on each host, and which hosts are slow.",
+    ),
     "ui": Command(
         module="shared_pathways_service.cli.commands.manager.ui",
         function="ui",

@@ -41,10 +41,11 @@ class MemoryNearLimit(ProxyReport, name="proxy.memory_near_limit"):
 class ExecutorSlow(ProxyReport, name="executor.slow"):
     """Programs take longer on an executor than on its peers; `reason` has the times.
 
-    Reported at most once per minute for each executor. `slice` is the physical slice.
+    Reported at most once per minute for each executor.
 
     Attributes:
       virtual_index: The tenant's virtual slice.
+      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
       program: The name of the program that shows it.
@@ -52,6 +53,7 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
     """
 
     virtual_index: int | None = None
+    slice_id: str = ""
     generation: int | None = None
     host: int | None = None
     program: str = ""
@@ -64,10 +66,12 @@ class ExecutorSlowEnded(ProxyReport, name="executor.slow_ended"):
 
     Attributes:
       virtual_index: The tenant's virtual slice.
+      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
     """
 
     virtual_index: int | None = None
+    slice_id: str = ""
     generation: int | None = None
     host: int | None = None

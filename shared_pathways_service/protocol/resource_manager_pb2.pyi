@@ -1358,6 +1358,7 @@ class GetStatusResponse(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
+    RUNS_EXECUTORS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"serving" or "recovering" """
     spares: _builtins.int
@@ -1365,6 +1366,8 @@ class GetStatusResponse(_message.Message):
     since: _builtins.str
     """RFC 3339"""
     pid: _builtins.int
+    runs_executors: _builtins.bool
+    """workers run executors, whose times proxies report"""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1387,10 +1390,11 @@ class GetStatusResponse(_message.Message):
         since: _builtins.str = ...,
         pid: _builtins.int = ...,
         reservations: _abc.Iterable[Global___ReservationStatus] | None = ...,
+        runs_executors: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pid", b"pid", "queue", b"queue", "reservations", b"reservations", "since", b"since", "slices", b"slices", "spares", b"spares", "state", b"state", "tenants", b"tenants", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pid", b"pid", "queue", b"queue", "reservations", b"reservations", "runs_executors", b"runs_executors", "since", b"since", "slices", b"slices", "spares", b"spares", "state", b"state", "tenants", b"tenants", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

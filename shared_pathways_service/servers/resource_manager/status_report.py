@@ -73,6 +73,7 @@ async def status_message(
         since=rfc3339(report.since),
         pid=os.getpid(),
         reservations=map(reservation_message, report.reservations),
+        runs_executors=known.enabled,
     )
     for start in range(0, len(report.slices), _PIECE):
         for entry in report.slices[start : start + _PIECE]:

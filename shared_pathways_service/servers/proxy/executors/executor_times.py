@@ -137,6 +137,7 @@ def _event_of(change: Change) -> ProxyReport:
             reason=f"{where}: {change.reason}",
             slice=executor.slice_id,
             virtual_index=executor.virtual_index,
+            slice_id=executor.slice_id,
             generation=executor.generation,
             host=executor.host_index,
         )
@@ -144,6 +145,7 @@ def _event_of(change: Change) -> ProxyReport:
         reason=f"{where}: {change.reason}",
         slice=executor.slice_id,
         virtual_index=executor.virtual_index,
+        slice_id=executor.slice_id,
         generation=executor.generation,
         host=executor.host_index,
         program=change.program,
