@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.executor import executor_commands
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 from shared_pathways_service.servers.executor.python_calls import PythonCalls
@@ -176,6 +178,23 @@ def test_the_report_of_a_program_may_wait_if_another_one_follows(proxy: Proxy) -
     assert proxy.report(failed).code == Code.INTERNAL.value
     assert proxy.report(last).code == 0
     assert proxy.patient == [first, second]
+
+
+def test_a_report_has_the_time_of_the_run_itself(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = itertools.count(step=5)
+    # Only runs look at this clock: at their start and at their end.
+    monkeypatch.setattr(executor_commands, "time", SimpleNamespace(perf_counter_ns=now.__next__))
+    proxy.prepare(b"one host")
+    Client.ready.clear()
+    try:
+        stored = proxy.send(put=put(b"ab"))
+        # The second one waits for the first one, which does not count.
+        runs = [proxy.run(), proxy.run(), proxy.run(argument=99)]
+    finally:
+        Client.ready.set()
+    assert [proxy.report(number).run_ns for number in (stored, *runs)] == [0, 5, 5, 0]
 
 
 def test_a_quick_program_runs_at_once_if_nothing_must_run_before(proxy: Proxy) -> None:

@@ -18,6 +18,7 @@ from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, single
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.execution.openings import Opening
@@ -190,6 +191,40 @@ def test_programs_follow_their_slice_to_other_executors_and_arrays_do_not(
     assert proxy.engine.placed_executors is not None
     proxy.engine.placed_executors.close()
     assert last.wait() == 0
+
+
+def test_a_program_on_one_slice_is_compared_with_the_same_one_on_another(
+    make_proxy: MakeProxy, connect: MakeClient, addresses: list[tuple[str, ServerProcess]]
+) -> None:
+    (first, _), (second, _), _ = addresses
+    proxy = make_proxy(places_executors=True)
+    client = connect(proxy.address)
+    serve(proxy, named(0, 1, first, token="a-token"))
+    serve(proxy, named(1, 2, second, token="a-token"))
+    for device in (0, 4):
+        double = client.compile(DOUBLE, [device])
+        argument = client.put(FOUR, single(device))
+        for _ in range(7):
+            client.fetch(client.execute(double, [argument])[0])
+    assert proxy.engine.placed_executors is not None
+    times = proxy.engine.placed_executors.times
+    # (A run is entered after its results are there.)
+    wait_until(lambda: [_calls(one) for one in times.message().executors] == [[6], [6]])
+    message = times.message()
+    assert [(one.generation, one.host_index) for one in message.executors] == [(1, 0), (2, 0)]
+    assert len(message.programs) == 1
+    for executor in message.executors:
+        [program] = executor.programs
+        assert 0 < program.median_s <= program.p90_s
+        # So they are one program, though they are compiled for other devices.
+        assert program.ratio > 0
+        assert executor.ratio == program.ratio
+    assert proxy.slices.unplace(1, 2, "it is taken")
+    wait_until(lambda: [one.generation for one in times.message().executors] == [1])
+
+
+def _calls(executor: status_pb.ExecutorTime) -> list[int]:
+    return [program.calls for program in executor.programs]
 
 
 def test_a_program_for_a_slice_without_executors_holds_up_no_other_one(

@@ -120,6 +120,10 @@ def test_what_is_freed_goes_with_the_next_command_in_the_order_of_the_calls(link
     assert stream.sent == [["fetch 1", "free [1] [2]", "fetch 3", "free [3] []", "fetch 4"]]
 
 
+#: How programs ended.
+Ended = queue.SimpleQueue[pb.ExecutorReport | StatusError]
+
+
 def run(client: int, result: int) -> pb.ExecutorCommand:
     return pb.ExecutorCommand(client=client, run=pb.RunProgram(results=[result]))
 
@@ -131,7 +135,7 @@ def report(stream: Stream, number: int, **others: Any) -> None:
 
 def test_an_executor_with_enough_programs_gets_the_next_ones_together(links: Links) -> None:
     (link, _), (stream, _) = links
-    ended: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+    ended: Ended = queue.SimpleQueue()
     for result in range(ENOUGH + 2):
         link.start(run(1, result), ended.put)
     assert stream.sent == [[f"run {result}"] for result in range(ENOUGH)]
@@ -144,8 +148,10 @@ def test_an_executor_with_enough_programs_gets_the_next_ones_together(links: Lin
     # With the next report.
     link.start(run(1, 99), ended.put)
     stream.woken.clear()
-    report(stream, stream.numbers[0])
-    assert ended.get(timeout=DEADLINE_S) is None
+    report(stream, stream.numbers[0], run_ns=7)
+    done = ended.get(timeout=DEADLINE_S)
+    assert isinstance(done, pb.ExecutorReport)
+    assert done.run_ns == 7
     assert stream.woken.wait(DEADLINE_S)
     assert stream.sent[ENOUGH + 2 :] == [["run 99"]]
     # Or with so many others.
@@ -156,17 +162,17 @@ def test_an_executor_with_enough_programs_gets_the_next_ones_together(links: Lin
 
 def test_a_started_program_ends_with_its_error_or_the_loss_of_its_executor(links: Links) -> None:
     (link, _), (stream, _) = links
-    ended: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+    ended: Ended = queue.SimpleQueue()
     for result in range(2):
         link.start(run(1, result), ended.put)
     report(stream, stream.numbers[0], code=Code.INTERNAL.value, message="it failed")
     error = ended.get(timeout=DEADLINE_S)
-    assert error is not None
+    assert isinstance(error, StatusError)
     assert (error.code, error.message) == (Code.INTERNAL, "it failed")
     stream.incoming.put(None)
     for _ in range(2):
         error = ended.get(timeout=DEADLINE_S)
-        assert error is not None
+        assert isinstance(error, StatusError)
         assert error.code is Code.DATA_LOSS
         link.start(run(1, 5), ended.put)
 

@@ -18,7 +18,12 @@ class Client:
 
     def __init__(self, hosts: int) -> None:
         links = [SimpleNamespace(free=lambda _kind, _number: None) for _ in range(hosts)]
-        self._present = SimpleNamespace(number=1, hosts=lambda _devices: links)
+        self._present = SimpleNamespace(
+            number=1,
+            hosts=lambda _devices: links,
+            devices_of=lambda devices: dict(zip(map(id, links), devices, strict=False)),
+        )
+        self.times: Any = None
         self.is_lost = False
         self.made: list[pb.MakeRunner] = []
 
@@ -33,7 +38,7 @@ class Client:
             raise StatusError(Code.DATA_LOSS, "the executor is gone")
         if "make_runner" in body:
             self.made.append(body["make_runner"])
-        return [pb.ExecutorReport() for _ in links]
+        return [pb.ExecutorReport(run_ns=7 + i) for i, _ in enumerate(links)]
 
 
 @pytest.mark.parametrize("is_quick", [False, True])
@@ -57,3 +62,22 @@ def test_a_loss_after_the_compilation_fails_the_first_run(hosts: int) -> None:
         run([]) if start is None else start([], lambda _error: None)
     client.is_lost = False
     assert run([]) == []
+
+
+class Times:
+    """Records the runs that are entered."""
+
+    def __init__(self) -> None:
+        self.ran_ns: list[list[int]] = []
+
+    def ran(self, _name: str, _digest: bytes, _devices: Any, times_ns: list[int]) -> None:
+        self.ran_ns.append(times_ns)
+
+
+def test_the_first_run_of_a_program_is_not_compared() -> None:
+    client: Any = Client(hosts=2)
+    client.times = Times()
+    run = RemoteExecutable(client, pb.CompileProgram()).runner([])
+    for _ in range(3):
+        run([])
+    assert client.times.ran_ns == [[7, 8]] * 2
