@@ -81,6 +81,7 @@ def test_a_connections_executors_are_shown_with_what_they_use(browser: Browser) 
         cpu_percent=150,
     )
     serving = pb.ExecutorStatus(generation=1, state="serving", pid=7, usage=used)
+    serving.time_ratio = 1.042
     older = pb.ExecutorStatus(generation=1, state="starting")
     held = next(one for one in script.answer.slices if one.tenant == "ada-job")
     del held.workers[:]
@@ -93,9 +94,9 @@ def test_a_connections_executors_are_shown_with_what_they_use(browser: Browser) 
         rows = page.get_by_role("table", name="Executors").get_by_role("row")
         expect(rows).to_have_count(3)
         cells = rows.nth(1).locator("th, td")
-        shown = [held.id, "0", "serving", "512 MiB of 8.0 GiB", "150%", "90.3 s", "7"]
+        shown = [held.id, "0", "serving", "512 MiB of 8.0 GiB", "150%", "90.3 s", "1.04x", "7"]
         expect(cells).to_have_text(shown)
-        expect(rows.nth(2).locator("th, td")).to_have_text([held.id, "1", "starting", *"----"])
+        expect(rows.nth(2).locator("th, td")).to_have_text([held.id, "1", "starting", *"-----"])
         # Live, until the last one has ended.
         held.workers[0].executor.usage.cpu_percent = 0
         expect(cells.nth(4)).to_have_text("0%")

@@ -11,7 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from harness.processes import DEADLINE_S
 from harness.web_page import TOKEN, Jobs, Script, page_of
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.web.samples import HOSTILE, KIND, LOAD, RUN, jobs, team_sample
+
+COLOUR = "one => getComputedStyle(one).color"
+BACK = "one => getComputedStyle(one).backgroundColor"
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 
@@ -241,3 +245,38 @@ def test_hundreds_of_slices_are_dots_and_zoomed(page: Page, script: Script) -> N
     larger = dot.bounding_box()
     assert larger is not None
     assert larger["width"] > 150
+
+
+def test_a_slow_host_is_marked_on_its_slice_and_its_connection(page: Page, script: Script) -> None:
+    held = next(one for one in script.answer.slices if one.tenant)
+    del held.workers[:]
+    held.workers.extend(
+        pb.WorkerStatus(
+            host_index=host,
+            host=f"node-{host}",
+            executor=pb.ExecutorStatus(generation=1, state="serving", slow=slow, time_ratio=ratio),
+        )
+        for host, slow, ratio in ((0, False, 0.31), (1, True, 3.246))
+    )
+    page.get_by_role("link", name="Slices", exact=True).click()
+    marks = page.locator(".grid small.slow")
+    expect(marks).to_have_text(["host 1 is slow 3.25x"])
+    tile = page.locator(".grid li.has-slow")
+    expect(tile).to_contain_text(held.id)
+    expect(tile).to_have_attribute("title", re.compile("\nhost 1 is slow 3.25x$"))
+    expect(tile).to_have_css("outline-style", "solid")
+    colours = [one.evaluate(COLOUR) for one in (marks, tile.locator("small").first)]
+    assert colours[0] != colours[1]
+    tile.locator(".who").click()
+    chips = page.get_by_role("table", name="Executors").locator(".state-chip")
+    expect(chips).to_have_text(["0.31x", "slow 3.25x"])
+    backs = [one.evaluate(BACK) for one in chips.all()]
+    assert backs[0] != backs[1]
+    page.get_by_role("link", name="Slices", exact=True).click()
+    expect(marks).to_have_text(["host 1 is slow 3.25x"])
+    # Until it is not slow any more.
+    held.workers[1].executor.slow = False
+    held.workers[1].executor.time_ratio = 1
+    expect(tile).to_have_count(0)
+    expect(marks).to_have_text([""])
+    expect(marks).to_be_hidden()

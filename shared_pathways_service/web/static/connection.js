@@ -5,7 +5,7 @@ import { Chart } from "./charts.js";
 import { Facts, Table, card, chip, make, setChip, setText } from "./dom.js";
 import { LogBox } from "./log_box.js";
 import { ask } from "./store.js";
-import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span } from "./words.js";
+import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span, speedOf } from "./words.js";
 
 const REFRESH_MS = 2000;
 // Each reading of a cluster asks its API server.
@@ -47,6 +47,7 @@ export class ConnectionView {
       { title: "Memory", text: (row) => memoryOf(row), kind: "number" },
       { title: "CPU", text: (row) => (row.cpu_percent === null ? "-" : `${row.cpu_percent}%`), kind: "number" },
       { title: "CPU time", text: (row) => (row.cpu_seconds === null ? "-" : span(row.cpu_seconds)), kind: "number" },
+      { title: "To peers", make: () => chip(), update: (element, row) => setChip(element, speedOf(row), row.slow ? "slow" : "") },
       { title: "Process", text: (row) => String(row.pid ?? "-"), kind: "number" },
     ]);
     this.memory = new Table("Memory of the devices", [

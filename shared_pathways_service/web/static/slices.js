@@ -4,7 +4,7 @@ import { choiceFor, choicesFor } from "./actions.js";
 import { Legend } from "./colours.js";
 import { Rows, choice, make, setAttribute, setText } from "./dom.js";
 import { KINDS, byType, kindsOf } from "./kinds.js";
-import { addressOf, age, byName, counted, passed } from "./words.js";
+import { addressOf, age, byName, counted, passed, speedOf } from "./words.js";
 
 const SIZES = [["large", "Large"], ["small", "Small"], ["dots", "Dots"]];
 // With more slices the tiles begin smaller.
@@ -17,6 +17,7 @@ export class SlicesView {
     this.actions = actions;
     this.filter = "";
     this.kind = "";
+    this.slowHosts = new Map();
     this.size = null;
     const search = make("input", {
       type: "search", placeholder: "slice-7, ada, node-3 …",
@@ -80,6 +81,7 @@ export class SlicesView {
     const kinds = kindsOf(slices, this.store.service.spares ?? 0);
     const size = this.size ?? (slices.length <= MOST_LARGE ? "large" : slices.length <= MOST_SMALL ? "small" : "dots");
     this.sizes.forEach((button, number) => setAttribute(button, "aria-pressed", String(SIZES[number][0] === size)));
+    this.slowHosts = Map.groupBy([...this.store.rows.executors.values()].filter(({ slow }) => slow), ({ slice }) => slice);
     const rows = slices.map((slice) => ({ slice, kind: kinds.get(slice.id), holder: this.holderOf(slice) }));
     this.showLegend(rows);
     const types = byType(slices);
@@ -143,10 +145,14 @@ export class SlicesView {
   }
 
   showTile(element, { slice, kind, holder }) {
-    const [row, who, owner, where] = element.children;
+    const [row, who, owner, where, speed] = element.children;
     const { colours } = this.store;
     const look = kind === "held" || slice.tenant ? ` ${colours.classOf(colours.ownerOf(holder))}` : "";
-    setAttribute(element, "class", `${kind}${look}`);
+    const slow = this.slowHosts.get(slice.id) ?? [];
+    setAttribute(element, "class", `${kind}${look}${slow.length ? " has-slow" : ""}`);
+    const speeds = slow.map((one) => `host ${one.host} is ${speedOf(one)}`).join(", ");
+    if (speed) setText(speed, speeds);
+    else if (speeds) element.append(make("small", { class: "slow" }, speeds));
     const since = slice.held_since ?? slice.since;
     const state = since ? `${kind} for ${age(passed(since))}` : kind;
     setText(row.lastChild, state);
@@ -157,7 +163,7 @@ export class SlicesView {
     setText(owner, people.filter(Boolean).join(", "));
     const hosts = slice.hosts ?? [];
     setText(where, hosts.length ? `${hosts.length > 1 ? "hosts" : "host"} ${hosts.join(", ")}` : "");
-    const words = [slice.id, state, who.textContent, owner.textContent, where.textContent];
+    const words = [slice.id, state, who.textContent, owner.textContent, where.textContent, speeds];
     setAttribute(element, "title", words.filter(Boolean).join("\n"));
   }
 }

@@ -89,3 +89,9 @@ export const byName = new Intl.Collator("en", { numeric: true }).compare;
 function threeDigits(value) {
   return String(Number(value.toPrecision(3)));
 }
+
+/** Returns how many times as long programs take on an executor as on its peers. */
+export function speedOf({ slow, time_ratio: ratio }) {
+  const times = typeof ratio === "number" ? `${threeDigits(ratio)}x` : "";
+  return slow ? `slow ${times}`.trim() : times || "-";
+}

@@ -13,6 +13,11 @@ from harness.openmetrics import check_documented, scrape, value
 from harness.processes import KIND, ServerProcess, worker_hello
 from harness.promql import check_queries
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.proxy_status_pb2 import (
+    ExecutorTime,
+    ExecutorTimes,
+    GetCountersResponse,
+)
 from tests.servers.conftest import MakeService
 
 
@@ -51,13 +56,18 @@ def test_the_document_names_each_with_its_unit_and_dashboards_use_no_others(
     worker = service.stream(service.stub.WorkerSession)
     worker.send(pb.WorkerMessage(hello=worker_hello()))
     service.wait_for_states({"slice-0": "ready"})
-    service.tenant("ada").expect("placement")
+    tenant = service.tenant("ada")
+    tenant.expect("placement")
+    times = ExecutorTimes(executors=[ExecutorTime(generation=1, ratio=2.5, is_slow=True)])
+    tenant.send(pb.TenantMessage(counters=GetCountersResponse(executor_times=times)))
     usage = pb.ExecutorUsage(
         generation=1, resident_bytes=2 << 20, memory_limit_bytes=8 << 30, cpu_seconds=1.5
     )
     worker.send(pb.WorkerMessage(beat=pb.WorkerBeat(sequence=1, usage=usage)))
     found = scrape(service.metrics_url())
-    while not found["sps_rm_executor_cpu_seconds"].samples:
+    while not (
+        found["sps_rm_executor_cpu_seconds"].samples and found["sps_rm_executor_slow"].samples
+    ):
         found = scrape(service.metrics_url())
     labels = {"connection": "ada", "slice": "slice-0", "host": "0"}
     assert value(found, "sps_rm_executor_resident_bytes", **labels) == 2 << 20
