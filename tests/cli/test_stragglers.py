@@ -9,7 +9,7 @@ import pytest
 from shared_pathways_service.cli.commands.manager import stragglers
 from shared_pathways_service.cli.display.executor_display import shown_ratio
 from shared_pathways_service.errors import ServiceNotFound
-from shared_pathways_service.operations.executor_times import times_of
+from shared_pathways_service.operations.host_times import times_of
 from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 

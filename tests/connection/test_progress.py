@@ -58,6 +58,8 @@ def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
         ("tenant.preempting_withdrawn", "not taken after all"),
         ("tenant.preempted", "its slices were taken (why); it waits"),
         ("proxy.memory_near_limit", "its proxy is near its memory limit (why)"),
+        ("executor.slow", "an executor is slow (why)"),
+        ("executor.slow_ended", "an executor is not slow any more (why)"),
         ("slice.unplaced", "slice 1 is lost (why)"),
         ("slice.placed", "slice 1 is on slice-7"),
     ],

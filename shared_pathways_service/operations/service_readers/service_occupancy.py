@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 
-__all__ = ["detailed_occupancy_of", "occupancy_of", "only", "reservation_dict"]
+__all__ = [
+    "detailed_occupancy_of",
+    "occupancy_of",
+    "only",
+    "reservation_dict",
+    "unknown_connection",
+]
 
 
 def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
@@ -58,12 +64,7 @@ def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> d
     """
     tenants = [tenant for tenant in status["tenants"] if tenant["name"] == name]
     if not tenants and name not in known:
-        names = sorted(tenant["name"] for tenant in status["tenants"])
-        raise ServiceNotFound(
-            f"the service has no connection {name}",
-            candidates=names,
-            hint=f"its connections are {', '.join(names)}" if names else "it has none",
-        )
+        raise unknown_connection(name, sorted(tenant["name"] for tenant in status["tenants"]))
     # (Pods and labels do not show executors.)
     parts = [part for part in ("slices", "executors") if part in status]
     return {
@@ -74,6 +75,15 @@ def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> d
         "queue": [entry for entry in status["queue"] if entry["tenant"] == name],
         "reservations": [],
     }
+
+
+def unknown_connection(name: str, names: Sequence[str]) -> ServiceNotFound:
+    """Returns the error of a name that no connection of the service has; `names` are theirs."""
+    return ServiceNotFound(
+        f"the service has no connection {name}",
+        candidates=names,
+        hint=f"its connections are {', '.join(names)}" if names else "it has none",
+    )
 
 
 def reservation_dict(one: rm_pb.ReservationStatus) -> dict[str, Any]:

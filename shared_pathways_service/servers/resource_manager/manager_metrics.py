@@ -11,9 +11,9 @@ from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.messages import AssignWorker
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
 from shared_pathways_service.servers.resource_manager.authority import Authority
-from shared_pathways_service.servers.resource_manager.executor_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.meter import labelled, rm_family
 from shared_pathways_service.servers.resource_manager.proxy_counters import LABEL, ProxyCounters
+from shared_pathways_service.servers.resource_manager.reported_times import ExecutorTimes
 from shared_pathways_service.version import __version__
 
 __all__ = ["families"]

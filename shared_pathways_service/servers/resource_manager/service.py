@@ -18,11 +18,11 @@ from shared_pathways_service.scheduling.book.holdings import ReservationStatus
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
-from shared_pathways_service.servers.resource_manager.executor_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.servers.resource_manager.proxy_reports import ProxyReports
+from shared_pathways_service.servers.resource_manager.reported_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.status_report import reservation_message
 from shared_pathways_service.servers.serving import turns
 

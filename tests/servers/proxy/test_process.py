@@ -44,6 +44,14 @@ from tests.servers.proxy.processes import EIGHT, GLOG, address_of
         ([f"--virtual_slices={KIND}", "--no_such_flag=1"], "--no_such_flag"),
         ([f"--virtual_slices={KIND}", "--lost_program_grace_s=0"], "--lost_program_grace_s"),
         ([f"--virtual_slices={KIND}", "--transport=tcp"], "--transport"),
+        *(
+            (
+                [f"--virtual_slices={KIND}", f"--slow_executor_{name}={value}"],
+                f"--slow_executor_{name}",
+            )
+            for name, values in (("ratio", ("1", "nan", "x")), ("runs", ("1", "2.5", "10001")))
+            for value in values
+        ),
     ],
 )
 def test_wrong_flags_are_named(flags: list[str], named: str) -> None:

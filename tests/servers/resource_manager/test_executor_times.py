@@ -13,7 +13,7 @@ from shared_pathways_service.events.proxy import ExecutorSlow
 from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import event_message, event_of
-from shared_pathways_service.servers.resource_manager.executor_times import ExecutorTimes
+from shared_pathways_service.servers.resource_manager.reported_times import ExecutorTimes
 from tests.servers.conftest import MakeService
 
 

@@ -34,6 +34,7 @@ from shared_pathways_service.servers.resource_manager.manager_metrics import fam
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.servers.resource_manager.recording import Recording
+from shared_pathways_service.servers.resource_manager.reported_times import ExecutorTimes
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
@@ -307,7 +308,7 @@ def test_the_counters_of_proxies_are_computed_where_they_are_read(tmp_path: Path
         message = message_of([Family("sps_proxy_requests", "counter", "Requests.", [Sample(1)])])
         proxies.put("ada", object(), message)
         made = Made(tmp_path)
-        found = families(made.authority, proxies)
+        found = families(made.authority, proxies, ExecutorTimes())
         # What arrives meanwhile does no harm.
         proxies.put("bob", object(), message)
         # Only what has not been computed yet sees this.

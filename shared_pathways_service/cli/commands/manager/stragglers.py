@@ -13,7 +13,7 @@ from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.lookups.sessions import place_of_tenant
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
-from shared_pathways_service.operations.executor_times import read_executor_times
+from shared_pathways_service.operations.host_times import read_executor_times
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["stragglers"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.service_occupancy import (
+    unknown_connection,
+)
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -50,11 +52,7 @@ def times_of(
     """
     known = sorted(tenant.name for tenant in status.tenants)
     if name is not None and name not in known:
-        raise ServiceNotFound(
-            f"the service has no connection {name}",
-            candidates=known,
-            hint=f"its connections are {', '.join(known)}" if known else "it has none",
-        )
+        raise unknown_connection(name, known)
     by_tenant = {report.tenant: report for report in reports}
     return {
         "engine": "distributed" if status.runs_executors else "local",
