@@ -15,11 +15,21 @@ from prometheus_client import Metric
 from harness.processes import REPOSITORY
 from shared_pathways_service.events import Event, OtherEvent
 
-__all__ = ["Query", "Use", "check_queries", "dashboards", "queries", "rules", "uses"]
+__all__ = [
+    "Query",
+    "Use",
+    "annotation_queries",
+    "check_queries",
+    "dashboards",
+    "queries",
+    "rules",
+    "uses",
+]
 
-#: Labels that Prometheus adds to each sample that it scrapes.
-_SCRAPED = {"job", "instance"}
+#: Labels that Prometheus adds to each sample that it scrapes; ``namespace`` only in a cluster.
+_SCRAPED = {"job", "instance", "namespace"}
 _VARIABLE = re.compile(r"\$\w+")
+_LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +83,21 @@ def queries() -> Iterator[Query]:
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
                 used = re.findall(r"{{(\w+)}}", target["legendFormat"])
-                text = target["expr"].replace("$__rate_interval", "5m")
-                yield Query(f"{name}: {panel['title']}", text, frozenset(used))
+                yield Query(f"{name}: {panel['title']}", _at_once(target["expr"]), frozenset(used))
+        yield from annotation_queries(name, dashboard)
         for variable in dashboard["templating"]["list"]:
-            if asked := re.fullmatch(
-                r"label_values\((\w+), (\w+)\)", variable.get("definition", "")
-            ):
+            if variable["type"] == "query":
+                asked = _LABEL_VALUES.fullmatch(variable["query"]["query"])
+                assert asked, f"{name}: ${variable['name']} asks for the values of a label"
                 yield Query(f"{name}: ${variable['name']}", asked[1], frozenset({asked[2]}))
+
+
+def annotation_queries(name: str, dashboard: Mapping[str, Any]) -> Iterator[Query]:
+    """Yields the queries of a dashboard's annotations, but for those that Grafana keeps itself."""
+    for one in dashboard["annotations"]["list"]:
+        if not one.get("builtIn"):
+            used = one["tagKeys"].split(",")
+            yield Query(f"{name}: {one['name']}", _at_once(one["expr"]), frozenset(used))
 
 
 def uses(text: str) -> list[Use]:
@@ -113,6 +131,11 @@ def check_queries(families: Iterable[Metric], prefix: str) -> None:
             if all(samples):
                 _check_labels(use, [labels for one in samples for labels in one or ()], query.where)
     assert checked
+
+
+def _at_once(expression: str) -> str:
+    """Returns a query with a length in place of the one that Grafana chooses by the picture."""
+    return expression.replace("$__rate_interval", "5m")
 
 
 def _check_labels(use: Use, samples: list[dict[str, str]], where: str) -> None:

@@ -23,6 +23,8 @@ _START_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 #: How executors end: by a signal, with an exit code that is not 0, with exit code 0 (as when their
 #: proxy has ended), or not known how.
 _CAUSES = ("signal", "exit_code", "ended_cleanly", "unknown")
+#: Stands for the names of reported events that are not known.
+_OTHER = "other"
 
 
 class Meter:
@@ -30,7 +32,9 @@ class Meter:
 
     def __init__(self) -> None:
         self._events: collections.Counter[str] = collections.Counter()
-        self._decisions: collections.Counter[str] = collections.Counter()
+        # (From 0: the first of a kind would not be an increase if its series began with it.)
+        kinds = [*sorted(KINDS), _OTHER]
+        self._decisions = collections.Counter(dict.fromkeys(kinds, 0))
         self._executor_starts = Histogram(_START_BOUNDS)
         self._executor_losses = collections.Counter(dict.fromkeys(_CAUSES, 0))
         self._handled = Histogram(_BOUNDS)
@@ -53,7 +57,7 @@ class Meter:
         """Counts a write of decisions."""
         # A proxy may report events of any name; there must not be a time series for each.
         kinds = (decision.kind for _, decision in written)
-        self._decisions.update(kind if kind in KINDS else "other" for kind in kinds)
+        self._decisions.update(kind if kind in KINDS else _OTHER for kind in kinds)
         self._written.add(seconds)
 
     def families(self) -> list[Family]:

@@ -40,6 +40,9 @@ def test_state_and_counters_are_exposed(make_service: MakeService) -> None:
     assert value(told, "sps_rm_events_total", event="TenantAsked") == 2
     assert value(told, "sps_rm_decisions_total", kind="slice.placed") == 1
     assert value(told, "sps_rm_decisions_total", kind="tenant.queued") == 1
+    # (There before the first one, which is an increase then.)
+    for kind in ("slice.lost", "tenant.preempted", "proxy.memory_near_limit", "other"):
+        assert value(told, "sps_rm_decisions_total", kind=kind) == 0
     assert value(told, "sps_rm_event_handling_seconds_count") >= 4
     assert value(told, "sps_rm_event_handling_seconds_bucket", le="+Inf") >= 4
     assert value(told, "sps_rm_state_write_seconds_sum") > 0
