@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import grpc.aio
@@ -87,6 +87,7 @@ class Script(NoDetails):
     decisions: Sequence[pb.EventMessage] = ()
     usage: pb.GetUsageResponse = dataclasses.field(default_factory=pb.GetUsageResponse)
     failure: str = ""
+    log: Sequence[str] = ()
 
     @contextlib.asynccontextmanager
     async def manager(self) -> AsyncIterator[Manager]:
@@ -98,6 +99,12 @@ class Script(NoDetails):
             CordonSlice=self._cordon_slice,
         )
         yield Manager(stub=stub, metadata=(), address="unix:/script", version="1.2.3")
+
+    def show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
+        if not self.log:
+            super().show_logs(wanted, show)
+        for line in self.log:
+            show("", line)
 
     async def _get_status(self, *_: object, **__: object) -> pb.GetStatusResponse:
         if self.failure:
@@ -151,7 +158,7 @@ def page_of(
     port: int = 0,
     delete_command: Sequence[str] = (),
     runs: Sequence[str] = (),
-    jobs: Any = None,
+    jobs: Jobs | None = None,
     load: Mapping[str, Any] | None = None,
     outer: OuterAddress | None = None,
 ) -> Iterator[int]:
@@ -163,7 +170,7 @@ def page_of(
     Raises:
       SharedPathwaysError: The port cannot be bound.
     """
-    submitted = None if jobs is None else JobsFeed(lambda: jobs)
+    submitted = feed_of(jobs or Jobs())
 
     @contextlib.asynccontextmanager
     async def serve() -> AsyncIterator[int]:
@@ -214,6 +221,11 @@ def in_thread(served: AbstractAsyncContextManager[int]) -> Iterator[int]:
     finally:
         end()
         thread.join()
+
+
+def feed_of(jobs: Jobs) -> JobsFeed:
+    """Reads jobs that exist in the test alone."""
+    return JobsFeed(lambda: cast(Any, jobs))
 
 
 class Jobs:

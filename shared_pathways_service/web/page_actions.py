@@ -36,8 +36,8 @@ class PageActions:
       feed: The service.
       delete_command: `sps delete --json`, without the connection's name. It is run as a process: it
         then does what a user's `sps delete` does, with the same checks and rights.
+      jobs: This user's submitted jobs.
       submit_command: `sps submit --json`, without the program and its options; run as that is.
-      jobs: This user's submitted jobs; None: the page shows none.
 
     Attributes:
       csrf_token: The text that a request for an action must show.
@@ -48,8 +48,8 @@ class PageActions:
         feed: ServiceFeed,
         delete_command: Sequence[str],
         *,
+        jobs: JobsFeed,
         submit_command: Sequence[str] = (),
-        jobs: JobsFeed | None = None,
     ) -> None:
         self._feed = feed
         self._delete_command = delete_command
@@ -114,12 +114,11 @@ class PageActions:
     async def _cancel_job(self, body: _Body) -> str:
         name = _text_in(body, "name")
         check_dns_label("name", name)
-        return await self._finish(self._known_jobs().cancel(name))
+        return await self._finish(self._jobs.cancel(name))
 
     async def _submit_again(self, body: _Body) -> str:
         name = _text_in(body, "name")
-        jobs = self._known_jobs()
-        job = next((one for one in await jobs.all_jobs() if one["name"] == name), None)
+        job = next((one for one in await self._jobs.all_jobs() if one["name"] == name), None)
         if job is None:
             raise ServiceNotFound(f"there is no job {name}")
         words = [f"--workdir={job['workdir']}", f"--retries={job['retries']}"]
@@ -128,13 +127,8 @@ class PageActions:
 
     async def _run_submit_command(self, words: Sequence[str]) -> str:
         told = await _answer([*self._submit_command, *words], "the job was not accepted")
-        self._known_jobs().forget()
+        self._jobs.forget()
         return f"submitted as {told['name']}"
-
-    def _known_jobs(self) -> JobsFeed:
-        if self._jobs is None:
-            raise ServiceNotFound("this page shows no submitted jobs")
-        return self._jobs
 
     async def _reserve(self, body: _Body) -> str:
         user, team = _text_in(body, "user", ""), _text_in(body, "team", "")

@@ -71,8 +71,8 @@ class PageParts:
     Attributes:
       feed: Reads the service; `ServiceFeed.run` is the caller's to start.
       guard: Lets in requests.
+      jobs: This user's submitted jobs.
       own: Finds this user's connections on this machine.
-      jobs: This user's submitted jobs; None: the page shows none.
       load: Reads what the service uses of this machine; None: it is not on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
       runs: Directories of elastic training runs.
@@ -80,8 +80,8 @@ class PageParts:
 
     feed: ServiceFeed
     guard: PageGuard
+    jobs: JobsFeed
     own: OwnEntry = no_own_entry
-    jobs: JobsFeed | None = None
     load: Callable[[], Mapping[str, Any]] | None = None
     actions: PageActions | None = None
     runs: Sequence[str] = ()
@@ -255,21 +255,12 @@ async def _load(request: web.Request) -> web.StreamResponse:
 
 
 async def _jobs(request: web.Request) -> web.StreamResponse:
-    jobs = request.app[_PARTS].jobs
-    return web.json_response({"jobs": None if jobs is None else await jobs.all_jobs()})
+    return web.json_response({"jobs": await request.app[_PARTS].jobs.all_jobs()})
 
 
 async def _job_output(request: web.Request) -> web.StreamResponse:
-    return web.json_response(
-        {"lines": await _jobs_of(request).output(request.query.get("name", ""))}
-    )
-
-
-def _jobs_of(request: web.Request) -> JobsFeed:
-    jobs = request.app[_PARTS].jobs
-    if jobs is None:
-        raise ServiceNotFound("this page shows no submitted jobs")
-    return jobs
+    name = request.query.get("name", "")
+    return web.json_response({"lines": await request.app[_PARTS].jobs.output(name)})
 
 
 async def _explain(request: web.Request) -> web.StreamResponse:

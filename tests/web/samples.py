@@ -210,4 +210,4 @@ def team_sample(now: float | None = None) -> Script:
     decisions.sort(key=lambda one: one.time)
     for number, made in enumerate(decisions, 1):
         made.sequence = number
-    return Script(answer=answer, decisions=decisions, usage=usage)
+    return Script(answer=answer, decisions=decisions, usage=usage, log=["serving on port 29000"])

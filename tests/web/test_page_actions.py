@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from harness.processes import DEADLINE_S, KIND, Service, run_async
-from harness.web_page import TOKEN, ReaderAt, Script
+from harness.web_page import TOKEN, Jobs, ReaderAt, Script, feed_of
 from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_guard import ByToken
 from shared_pathways_service.web.page_server import PageParts, serving
@@ -137,9 +137,12 @@ def test_a_deletion_outlives_its_page_but_not_the_server(
 
     async def look() -> None:
         feed = ServiceFeed(Script(), "embedded", interval_s=60.0)
-        actions = PageActions(feed, [sys.executable, "-c", _SLOW_DELETE, str(tmp_path)])
+        jobs = feed_of(Jobs())
+        slow = [sys.executable, "-c", _SLOW_DELETE, str(tmp_path)]
+        actions = PageActions(feed, slow, jobs=jobs)
+        parts = PageParts(feed=feed, guard=ByToken(TOKEN), jobs=jobs, actions=actions)
         async with asyncio.timeout(DEADLINE_S):
-            async with serving(PageParts(feed=feed, guard=ByToken(TOKEN), actions=actions), 0):
+            async with serving(parts, 0):
                 closed = asyncio.create_task(actions.act("delete", {"name": "ada-job"}))
                 await exists("ada-job.began")
                 closed.cancel()

@@ -14,7 +14,7 @@ import pytest
 
 from harness.chromium import chromium_path
 from harness.processes import DEADLINE_S, KIND, Service, run_async
-from harness.web_page import TOKEN, ReaderAt, Script, page_of
+from harness.web_page import TOKEN, Jobs, ReaderAt, Script, feed_of, page_of
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.page_actions import PageActions
@@ -37,10 +37,11 @@ async def page(
     With a command that deletes connections the page may act on the service.
     """
     feed = ServiceFeed(reader, "embedded", interval_s=0.05)
-    actions = PageActions(feed, delete_command) if delete_command else None
+    jobs = feed_of(Jobs())
+    actions = PageActions(feed, delete_command, jobs=jobs) if delete_command else None
     async with (
         asyncio.timeout(DEADLINE_S),
-        serving(PageParts(feed=feed, guard=ByToken(TOKEN), actions=actions), 0) as port,
+        serving(PageParts(feed=feed, guard=ByToken(TOKEN), jobs=jobs, actions=actions), 0) as port,
     ):
         jar = aiohttp.CookieJar(unsafe=True)  # (of an address without a name)
         base = f"http://127.0.0.1:{port}"
@@ -121,10 +122,10 @@ def test_only_who_shows_the_token_is_let_in() -> None:
 def test_a_taken_port_is_named() -> None:
     async def run() -> None:
         async with page(Script()) as (_, port):
+            feed = ServiceFeed(Script(), "embedded")
+            parts = PageParts(feed=feed, guard=ByToken(TOKEN), jobs=feed_of(Jobs()))
             with pytest.raises(SharedPathwaysError, match=f"127.0.0.1:{port}"):
-                async with serving(
-                    PageParts(feed=ServiceFeed(Script(), "embedded"), guard=ByToken(TOKEN)), port
-                ):
+                async with serving(parts, port):
                     pass
 
     run_async(run())

@@ -28,6 +28,7 @@ from playwright.sync_api import Browser, FloatRect, Page, expect
 from harness.processes import DEADLINE_S
 from harness.web_page import TOKEN, page_of
 from shared_pathways_service.web import page_state, service_questions
+from tests.web.complaints import without_complaints
 from tests.web.samples import LOAD, RUN, jobs, team_sample
 
 expect.set_options(timeout=DEADLINE_S * 1000)
@@ -128,22 +129,23 @@ def test_each_view_looks_as_its_kept_picture(
         ) as context,
     ):
         page = context.new_page()
-        page.clock.set_fixed_time(datetime.fromtimestamp(_NOW, UTC))
-        page.goto(f"{address}?token={TOKEN}")
-        for view, content in _VIEWS.items():
-            page.goto(f"{address}#{view}")
-            expect(page.locator(content).first).to_be_visible()
-            name = f"{view.replace('/', '_')}-{width}-{scheme}.png"
-            kept = _KEPT / name
-            if os.environ.get("SPS_KEEP_PICTURES") == "1":
-                # (Once data that come later are there as well.)
-                page.wait_for_timeout(1500)
-                taken(page, _SIZES[width]).save(kept, optimize=True)
-                continue
-            expected = Image.open(kept).convert("RGB")
-            share = until_alike(page, expected, tmp_path / name)
-            if share > _MOST_DIFFERENT:
-                wrong.append(f"{kept}: {share:.0%} of it is different: {tmp_path / name}")
+        with without_complaints(page):
+            page.clock.set_fixed_time(datetime.fromtimestamp(_NOW, UTC))
+            page.goto(f"{address}?token={TOKEN}")
+            for view, content in _VIEWS.items():
+                page.goto(f"{address}#{view}")
+                expect(page.locator(content).first).to_be_visible()
+                name = f"{view.replace('/', '_')}-{width}-{scheme}.png"
+                kept = _KEPT / name
+                if os.environ.get("SPS_KEEP_PICTURES") == "1":
+                    # (Once data that come later are there as well.)
+                    page.wait_for_timeout(1500)
+                    taken(page, _SIZES[width]).save(kept, optimize=True)
+                    continue
+                expected = Image.open(kept).convert("RGB")
+                share = until_alike(page, expected, tmp_path / name)
+                if share > _MOST_DIFFERENT:
+                    wrong.append(f"{kept}: {share:.0%} of it is different: {tmp_path / name}")
     assert not wrong, "\n".join(wrong)
 
 

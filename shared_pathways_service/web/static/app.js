@@ -39,7 +39,6 @@ let scheduled = false;
 /** Shows the view that the address names. */
 function route() {
   const [wanted, subject = ""] = location.hash.slice(1).split("/");
-  if (wanted === "page" && view !== null) return;
   const name = Object.hasOwn(VIEWS, wanted) ? wanted : "overview";
   const [text, View, entry] = VIEWS[name];
   title = text;
@@ -125,6 +124,11 @@ async function offerRuns() {
   document.getElementById("runs").hidden = !runs.length;
 }
 
+// (The address keeps naming the view.)
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  page.focus();
+});
 store.listeners.add(schedule);
 await actions.load().catch(() => {});  // without an answer the page is read-only
 addEventListener("hashchange", route);

@@ -11,7 +11,7 @@ const FIELDS = { user: "user", team: "team" };
 /** Gives owners their colours. No two have the same while there are as many looks as owners. */
 export class Colours {
   constructor() {
-    this.by = localStorage.getItem(KEY) === "team" ? "team" : "user";
+    this.by = remembered() === "team" ? "team" : "user";
     // By kind of owner, as names of tenants and types have colours as well.
     this.kinds = new Map();
   }
@@ -19,7 +19,7 @@ export class Colours {
   /** Tells owners apart by "user" or "team" from now on. */
   use(by) {
     this.by = FIELDS[by] ?? "user";
-    localStorage.setItem(KEY, this.by);
+    remember(this.by);
   }
 
   /** Returns the owner of a row with a user and a team: what its colour stands for. */
@@ -71,6 +71,22 @@ export class Colours {
     }
     pen.stroke();
     return pen.createPattern(tile, "repeat");
+  }
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;  // the browser lets the page store nothing
+  }
+}
+
+function remember(by) {
+  try {
+    localStorage.setItem(KEY, by);
+  } catch {
+    // (Then it holds until the page is closed.)
   }
 }
 

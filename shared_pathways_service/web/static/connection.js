@@ -4,12 +4,9 @@ import { choiceFor } from "./actions.js";
 import { Chart } from "./charts.js";
 import { Facts, Table, card, chip, make, setChip, setText } from "./dom.js";
 import { LogBox } from "./log_box.js";
-import { ask } from "./store.js";
+import { Poll, intervalOf } from "./polling.js";
 import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span, speedOf } from "./words.js";
 
-const REFRESH_MS = 2000;
-// Each reading of a cluster asks its API server.
-const CLUSTER_REFRESH_MS = 5000;
 const MEMORY = "sps_proxy_device_memory_bytes";
 // One hour of them.
 const MOST_POINTS = 1800;
@@ -67,7 +64,6 @@ export class ConnectionView {
     ]);
     this.countersTold = make("p", { class: "empty" });
     this.log = new LogBox("Log of the proxy", "The log is empty.");
-    this.log.show();
     this.end = make("button", { type: "button", class: "danger", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
     this.mayAct = actions.allowed;
     this.job = make("p", { hidden: "" }, make("a", { href: jobAddressOf(name) }, "The submitted job of this name, with its output"));
@@ -83,63 +79,65 @@ export class ConnectionView {
       ),
       card("Log of the proxy", ...this.log.elements),
     ];
-    this.history = [];
-    this.holdings = [];
-    this.lastSeen = 0;
-    this.isOpen = true;
-    this.load();
+    // (Null until the first answer.)
+    this.history = null;
+    this.holdings = null;
+    const poll = (path, parameters, take) => new Poll(path, parameters, intervalOf(store), (answer, problem) => {
+      take(answer, problem);
+      this.show();
+    });
+    this.heldPoll = poll("api/history", { tenant: name, since: 0, after: 0 }, (answer) => this.takeHeld(answer));
+    this.polls = [
+      this.heldPoll,
+      poll("api/connection", { name }, (answer, problem) => {
+        this.details = answer ?? this.details;
+        this.problem = problem;
+      }),
+      poll("api/log", { name }, (answer, problem) => this.log.show(answer?.lines, problem)),
+      poll("api/explain", { tenant: name }, (answer) => {
+        this.history = answer?.decisions.toReversed() ?? this.history ?? [];
+      }),
+      poll("api/jobs", {}, (answer) => {
+        if (answer) this.job.hidden = !answer.jobs.some((job) => job.name === name);
+      }),
+    ];
   }
 
   close() {
-    this.isOpen = false;
+    for (const poll of this.polls) poll.close();
     this.chart?.close();
   }
 
-  /** Reads the parts that the stream of the state does not have, until the view is closed. */
-  async load() {
-    while (this.isOpen) {
-      const parameters = { name: this.name };
-      const [details, log, why, held, jobs] = await Promise.allSettled([
-        ask("api/connection", parameters), ask("api/log", parameters), ask("api/explain", { tenant: this.name }),
-        ask("api/history", { tenant: this.name, since: 0, after: this.lastSeen }), ask("api/jobs", {}),
-      ]);
-      if (!this.isOpen) return;
-      if (held.value) {
-        this.holdings = [...held.value.holdings.toReversed(), ...this.holdings].slice(0, MOST_HOLDINGS);
-        this.lastSeen = held.value.last;
-      }
-      this.job.hidden = !jobs.value?.jobs?.some((job) => job.name === this.name);
-      this.details = details.value ?? this.details;
-      this.problem = details.reason?.message ?? "";
-      this.log.show(log.value?.lines, log.reason?.message);
-      this.history = why.value?.decisions.toReversed() ?? this.history;
-      this.show();
-      const pause = this.store.service.home === "kubernetes" ? CLUSTER_REFRESH_MS : REFRESH_MS;
-      await new Promise((wake) => setTimeout(wake, pause));
-    }
+  /** Takes holdings that have ended since the last answer. */
+  takeHeld(answer) {
+    const found = answer?.holdings.toReversed() ?? [];
+    this.holdings = [...found, ...this.holdings ?? []].slice(0, MOST_HOLDINGS);
+    if (answer) this.heldPoll.set({ ...this.heldPoll.parameters, after: answer.last });
   }
 
   show() {
     const tenant = this.store.rows.tenants.get(this.name);
     const queued = this.store.rows.queue.get(this.name);
-    const past = this.holdings.length || this.history.length
+    const [holdings, history] = [this.holdings ?? [], this.history ?? []];
+    const isKnown = this.store.loaded && this.holdings !== null && this.history !== null;
+    const past = holdings.length || history.length
       ? "It has ended. This is what the history has of it." : "The service has no connection of this name, now or in its history.";
-    setText(this.told, this.problem || (tenant || !this.store.loaded ? "" : past));
+    setText(this.told, this.problem || (tenant || !isKnown ? "" : past));
     if (tenant) setChip(this.state, tenant.state);
     else setChip(this.state, this.store.loaded ? "ended" : "…", "");
     this.end.parentElement.hidden = !this.mayAct || !tenant;
     this.facts.show([...this.factsOfState(tenant ?? {}, queued), ...this.factsOfProxy()]);
     this.link.show(this.factsOfLink());
     this.link.element.parentElement.hidden = !this.details?.own;
-    this.held.show(this.holdings.map((row) => [row.id, row]));
-    this.held.element.hidden = !this.holdings.length;
+    this.held.show(holdings.map((row) => [row.id, row]));
+    this.held.element.hidden = !holdings.length;
     this.slices.show((tenant?.slices ?? []).map((slice) => [String(slice.index), slice]));
     this.slices.element.hidden = !tenant?.slices.length;
     const executors = [...this.store.rows.executors].filter(([, row]) => row.tenant === this.name);
     this.executors.show(executors.sort(([a], [b]) => byName(a, b)));
     this.executors.element.hidden = !executors.length;
-    this.decisions.show(this.history.map((row, number) => [`${row.time} ${number - this.history.length}`, row]));
-    this.decisions.element.hidden = !this.history.length;
+    this.decisions.show(history.map((row, number) => [`${row.time} ${number - history.length}`, row]));
+    this.decisions.element.hidden = !history.length;
     this.showCounters();
   }
 

@@ -66,7 +66,7 @@ export class JobsView {
     this.table = new Table("Your submitted jobs", columns);
     this.elements = [make("div", { class: "tools" }, states.element), this.told, this.table.element];
     this.poll = new Poll("api/jobs", {}, intervalOf(store), (answer, problem) => {
-      this.jobs = answer ? answer.jobs ?? [] : this.jobs;
+      this.jobs = answer?.jobs ?? this.jobs;
       this.problem = problem;
       this.isKnown ||= Boolean(answer);
       this.show();
@@ -84,7 +84,7 @@ export class JobsView {
 
   show() {
     const found = this.jobs.filter((job) => !this.state || job.state === this.state || (this.state === "active" && isActive(job)));
-    const none = this.jobs.length ? "No job is in this state." : "You have no submitted jobs. A terminal hands one over: sps submit python train.py";
+    const none = this.jobs.length ? "No job is in this state." : "You have no submitted jobs. In a terminal, sps submit python train.py submits one.";
     setText(this.told, this.problem ? `The jobs are not known: ${this.problem}` : found.length || !this.isKnown ? "" : none);
     this.table.element.hidden = !found.length;
     this.table.show(found.map((job) => [job.name, job]));
@@ -122,7 +122,7 @@ export class JobView {
   }
 
   take(answer, problem) {
-    const found = answer?.jobs?.find((job) => job.name === this.name);
+    const found = answer?.jobs.find((job) => job.name === this.name);
     this.job = found ?? this.job;
     const gone = answer && !found ? "There is no job of this name now: its files were deleted, or replaced." : "";
     setText(this.told, problem || gone);

@@ -77,8 +77,9 @@ export class OverviewView {
     this.polls = [
       this.hourPoll,
       new Poll("api/decisions", {}, () => 2000, (answer, problem) => this.takeDecisions(answer, problem)),
-      new Poll("api/jobs", {}, intervalOf(store), (answer) => {
-        this.jobs = answer ? answer.jobs : this.jobs;
+      new Poll("api/jobs", {}, intervalOf(store), (answer, problem) => {
+        this.jobs = answer?.jobs ?? this.jobs;
+        this.jobsProblem = problem;
         this.show();
       }),
       new Poll("api/load", {}, () => 5000, (answer) => this.takeLoad(answer ?? {})),
@@ -130,19 +131,20 @@ export class OverviewView {
     const order = (a, b) => (wait(a) === wait(b) ? a.position - b.position || byName(a.tenant, b.tenant) : wait(a) - wait(b));
     const queue = [...this.store.rows.queue.values()].sort(order);
     const waits = queue.map((row) => this.store.rows.tenants.get(row.tenant)?.since).filter(Boolean).map(passed);
-    this.queue.show(String(queue.length), waits.length ? `longest for ${age(Math.max(...waits))}` : "nobody waits");
+    this.queue.show(String(queue.length), waits.length ? `longest for ${age(Math.max(...waits))}` : "the queue is empty");
     this.nextRows.show(queue.slice(0, MOST_NEXT).map((row) => [row.tenant, {
       tenant: row.tenant,
       when: row.expected_wait_s === null || row.expected_wait_s === undefined ? "not known" : `in about ${age(row.expected_wait_s)}`,
       text: `gets ${amounts(row.wants)}`,
     }]));
     const more = queue.length > MOST_NEXT ? `${queue.length - MOST_NEXT} more wait behind these.` : "";
-    setText(this.nobody, queue.length ? more : this.store.loaded ? "Nobody waits: who connects now starts at once, if a slice of the type is free." : "");
+    setText(this.nobody, queue.length ? more : this.store.loaded ? "The queue is empty: a new connection starts at once if a slice of its type is free." : "");
   }
 
   showJobs() {
-    this.work.element.hidden = !this.jobs;
-    if (!this.jobs) return;
+    this.work.element.hidden = !this.jobs && !this.jobsProblem;
+    if (this.jobsProblem) this.work.show("–", "not known");
+    if (!this.jobs || this.jobsProblem) return;
     const count = (state, since = 0) => this.jobs.filter((job) => job.state === state && (!since || !job.ended || Date.parse(job.ended) > since)).length;
     const failed = count("failed", Date.now() - DAY_MS) + count("lost", Date.now() - DAY_MS);
     const words = [count("queued") && `${count("queued")} queued`, count("retrying") && `${count("retrying")} retrying`, failed && `${failed} failed in 24 h`];
@@ -151,7 +153,7 @@ export class OverviewView {
 
   takeDecisions(answer, problem) {
     setText(this.eventsTold, problem ? `They are not known: ${problem}` : answer.decisions.length ? "" : "There are none of the last 14 days.");
-    if (answer) this.eventRows.show(answer.decisions.slice(0, EVENTS).map((one) => [one.sequence, one]));
+    if (answer) this.eventRows.show(answer.decisions.slice(0, EVENTS).map((one) => [`${one.sequence} ${one.time}`, one]));
   }
 
   takeLoad({ memory, disk }) {

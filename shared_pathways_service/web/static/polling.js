@@ -11,12 +11,31 @@ export function intervalOf(store) {
   return () => (store.service.home === "kubernetes" ? CLUSTER_REFRESH_MS : REFRESH_MS);
 }
 
+/** A pause between two questions, which can be cut short. */
+export class Pause {
+  constructor() {
+    this.wake = () => {};
+  }
+
+  async wait(milliseconds) {
+    await new Promise((wake) => {
+      this.wake = wake;
+      this.timer = setTimeout(wake, milliseconds);
+    });
+  }
+
+  end() {
+    clearTimeout(this.timer);
+    this.wake();
+  }
+}
+
 /** Asks the server at an interval until it is closed; `interval` returns milliseconds, `take` gets each answer, or the problem. */
 export class Poll {
   constructor(path, parameters, interval, take) {
     Object.assign(this, { path, parameters, interval, take });
     this.isOpen = true;
-    this.wake = () => {};
+    this.pause = new Pause();
     this.loop();
   }
 
@@ -32,10 +51,7 @@ export class Poll {
       if (!this.isOpen) return;
       if (this.isChanged) continue;
       this.take(answer, problem);
-      await new Promise((wake) => {
-        this.wake = wake;
-        this.timer = setTimeout(wake, this.isChanged ? 0 : this.interval());
-      });
+      await this.pause.wait(this.isChanged ? 0 : this.interval());
     }
   }
 
@@ -44,21 +60,20 @@ export class Poll {
     this.parameters = parameters;
   }
 
-  /** Asks something else at once; an answer to what was asked before is not taken. */
+  /** Asks something else at once. */
   change(parameters) {
     this.set(parameters);
-    this.isChanged = true;
     this.now();
   }
 
-  /** Asks at once. */
+  /** Asks at once; an answer to what was asked before is not taken. */
   now() {
-    clearTimeout(this.timer);
-    this.wake();
+    this.isChanged = true;
+    this.pause.end();
   }
 
   close() {
     this.isOpen = false;
-    this.now();
+    this.pause.end();
   }
 }

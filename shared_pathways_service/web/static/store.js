@@ -77,7 +77,9 @@ export class Store {
 
 /** Asks the server; throws an Error with its words if it cannot answer. */
 export async function ask(path, parameters) {
-  const response = await fetch(`${path}?${new URLSearchParams(parameters)}`);
+  const response = await fetch(`${path}?${new URLSearchParams(parameters)}`).catch(() => {
+    throw new Error("The server of this page does not answer.");
+  });
   if (response.ok) return response.json();
   const told = await response.json().catch(() => ({ error: "The server refused the request." }));
   throw new Error(told.hint ? `${told.error} (${told.hint})` : told.error);

@@ -139,7 +139,7 @@ export class TenantsView {
     this.reservations.show(reservations);
     this.plans.show();
     this.empty.hidden = tenants.size > 0 || !this.store.loaded;
-    setText(this.empty, "The service has no tenants: every slice is to be had.");
+    setText(this.empty, "The service has no tenants.");
   }
 }
 

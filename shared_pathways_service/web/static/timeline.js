@@ -2,6 +2,7 @@
 
 import { Legend, paint, stripes } from "./colours.js";
 import { Rows, Table, choice, draw, make, setAttribute, setText } from "./dom.js";
+import { Pause } from "./polling.js";
 import { ask } from "./store.js";
 import { addressOf, byName, clock, counted, person, span } from "./words.js";
 
@@ -33,9 +34,11 @@ const MARKS = [
 const REFRESH_MS = 2000;
 // The range of the first picture: what goes on may have begun long ago.
 const MOST_AT_FIRST_S = 6 * HOUR_S;
-// Beyond these the page would be slow, and the picture a blur.
+// Of more than these the latest are kept: the page would be slow, and the picture a blur.
 const MOST_ROWS = 200000;
 const MOST_LINES = 500;
+// Bars of less are drawn this wide.
+const THIN_PX = 1.5;
 
 export class TimelineView {
   constructor(store) {
@@ -71,12 +74,14 @@ export class TimelineView {
       { title: "For", text: (row) => span(row.end - row.start) },
       { title: "End", text: (row) => row.text ?? "" },
     ]);
-    this.details = make("details", { ontoggle: () => this.show() }, make("summary", {}, "As a table"), this.table.element);
+    this.cut = make("p", { class: "empty" });
+    this.details = make("details", { ontoggle: () => this.show() }, make("summary", {}, "As a table"), this.cut, this.table.element);
     const picture = make("div", { class: "picture" }, this.svg);
     this.elements = [
       this.tools, this.told, make("div", { class: "card" }, picture, this.legend.element, this.signs), this.details,
     ];
     this.isOpen = true;
+    this.pause = new Pause();
     this.load();
   }
 
@@ -102,6 +107,7 @@ export class TimelineView {
 
   close() {
     this.isOpen = false;
+    this.pause.end();
   }
 
   forget() {
@@ -110,6 +116,9 @@ export class TimelineView {
     this.seen = -1;
     this.holdings = [];
     this.marks = [];
+    this.problem = "";
+    // From this time on the picture has all holdings, in seconds since the epoch.
+    this.wholeSince = 0;
   }
 
   get now() {
@@ -119,8 +128,8 @@ export class TimelineView {
   zoom(range) {
     this.range = range;
     this.ranges.value = String(range);
-    this.seen = -1;
     this.show();
+    this.pause.end();
   }
 
   /** Chooses the shortest range that has all that was loaded and what goes on, up to a length in seconds. */
@@ -146,47 +155,63 @@ export class TimelineView {
 
   jump(end) {
     this.end = end;
-    this.seen = -1;
     this.show();
+    this.pause.end();
   }
 
   /** Loads what the picture needs, and then what is new whenever slices have changed. */
   async load() {
     while (this.isOpen) {
-      const changes = this.store.sliceChanges;
+      const { sliceChanges: changes, service } = this.store;
       const start = (this.end ?? this.now) - this.range;
-      if (this.seen !== changes && this.holdings.length < MOST_ROWS) {
-        if (start < this.since) {
-          this.forget();
-          this.since = start;
-        }
-        try {
-          await this.loadMore(changes);
-        } catch (error) {
-          setText(this.told, `The history is not known: ${error.message}`);
-        }
-        if (this.isOpen && this.seen === changes && !this.isFitted && this.store.loaded) {
-          this.isFitted = true;
-          this.fit(MOST_AT_FIRST_S);
-        }
-        if (this.isOpen) this.show();
+      // (A service that was started anew may number its history anew.)
+      const isOther = this.of !== service.since;
+      if (isOther || start < this.since) {
+        this.forget();
+        this.since = start;
+        this.of = service.since;
       }
-      await new Promise((wake) => setTimeout(wake, this.seen === -1 ? 100 : REFRESH_MS));
+      if (this.seen !== changes) await this.loadMore(changes);
+      if (!this.isOpen) return;
+      if (this.seen === changes && !this.isFitted && this.store.loaded) {
+        this.isFitted = true;
+        this.fit(MOST_AT_FIRST_S);
+      }
+      this.show();
+      if (this.since <= (this.end ?? this.now) - this.range) await this.pause.wait(REFRESH_MS);
     }
   }
 
   async loadMore(changes) {
-    const since = this.since;
-    let complete = false;
-    while (!complete && this.isOpen && since === this.since && this.holdings.length < MOST_ROWS) {
-      const answer = await ask("api/history", { since, after: this.last });
-      this.holdings.push(...answer.holdings);
-      this.marks.push(...answer.marks);
-      ({ last: this.last, complete } = answer);
+    try {
+      let complete = false;
+      while (!complete && this.isOpen) {
+        if ((this.end ?? this.now) - this.range < this.since) return;
+        const answer = await ask("api/history", { since: this.since, after: this.last });
+        this.keep(answer);
+        ({ last: this.last, complete } = answer);
+      }
+      this.seen = changes;
+      this.problem = "";
+    } catch (error) {
+      this.problem = `The history is not known: ${error.message}`;
     }
-    this.seen = changes;
-    const many = this.holdings.length >= MOST_ROWS;
-    setText(this.told, many ? "There are more holdings than the picture shows: choose a shorter range." : "");
+  }
+
+  /** Keeps newer rows, and the latest of those that are there. */
+  keep({ holdings, marks }) {
+    this.holdings = this.holdings.concat(holdings);
+    this.marks = this.marks.concat(marks).slice(-MOST_ROWS);
+    const dropped = this.holdings.splice(0, Math.max(0, this.holdings.length - MOST_ROWS));
+    if (dropped.length) this.wholeSince = dropped.at(-1).end;
+  }
+
+  /** Returns what there is to say about the picture from a time on. */
+  remark(from) {
+    if (this.problem || from >= this.wholeSince) return this.problem;
+    const days = Math.ceil((this.now - from) / DAY_S);
+    return `Holdings that ended before ${clock(this.wholeSince, true)} are not shown, as there are more than ${MOST_ROWS.toLocaleString("en")} since then. `
+      + `In a terminal, sps usage --since=${days}d adds up all of them.`;
   }
 
   show() {
@@ -196,6 +221,7 @@ export class TimelineView {
     const left = Math.min(MOST_LEFT_PX, width / 4);
     this.x = (at) => left + ((Math.min(to, Math.max(from, at)) - from) / this.range) * (width - left);
     this.left = left;
+    setText(this.told, this.remark(from));
     const lines = this.linesBetween(from, to);
     const groups = this.place(lines);
     const height = this.bottom;
@@ -210,6 +236,7 @@ export class TimelineView {
     setAttribute(this.svg, "aria-label", `${count} from ${clock(from, true)} to ${clock(to, true)}`);
     if (this.details.open) {
       const rows = bars.sort((a, b) => b.end - a.end).slice(0, MOST_LINES);
+      setText(this.cut, bars.length > MOST_LINES ? `The table has the latest ${MOST_LINES} of them.` : "");
       this.table.show(rows.map((row) => [row.key, row]));
     }
   }
@@ -301,14 +328,24 @@ export class TimelineView {
   drawLine(element, { name, bars, marks, y }) {
     setAttribute(element, "transform", `translate(0 ${y})`);
     setText(element.firstChild, name);
-    element.bars.show(bars.map((bar) => [bar.key, this.placed(bar)]));
+    element.bars.show(visible(bars.map((bar) => this.placed(bar))).map((bar) => [bar.key, bar]));
     element.marks.show(marks.map((mark) => [`${mark.id}`, { ...mark, x: this.x(mark.at) }]));
   }
 
   placed(bar) {
     const x = this.x(bar.start);
-    return { ...bar, x, width: Math.max(1.5, this.x(bar.end) - x) };
+    return { ...bar, x, width: Math.max(THIN_PX, this.x(bar.end) - x) };
   }
+}
+
+/** Leaves out thin bars that would cover the one before. */
+function visible(bars) {
+  let last = -Infinity;
+  return bars.filter(({ x, width, going }) => {
+    if (width <= THIN_PX && x < last + THIN_PX && !going) return false;
+    last = x;
+    return true;
+  });
 }
 
 /** Returns a legend of the marks, and of what is drawn for a holding that goes on. */

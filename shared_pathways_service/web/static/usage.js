@@ -59,7 +59,10 @@ export class UsageView {
     setText(this.dates, "");
     this.place.replaceChildren();
     this.drawing.replaceChildren();
-    const overTime = new Poll("api/held-over-time", { by: FIELDS[this.by], window_s: this.period, parts: PARTS }, () => REFRESH_MS, (answer) => answer && this.draw(answer));
+    const overTime = new Poll("api/held-over-time", { by: FIELDS[this.by], window_s: this.period, parts: PARTS }, () => REFRESH_MS, (answer, problem) => {
+      if (answer) this.draw(answer);
+      else setText(this.cut, `The chart is not known: ${problem}`);
+    });
     this.polls = [
       overTime,
       new Poll("api/usage", parameters, () => REFRESH_MS, (answer, problem) => {
@@ -116,10 +119,11 @@ export class UsageView {
     const share = (row) => (capacityOf(row) ? row.slice_seconds / capacityOf(row) : 0);
     this.store.colours.know(rows.map((row) => row[this.by] ?? ""), this.by);
     this.table ??= this.makeTable();
+    this.table.element.hidden = !rows.length;
     this.table.show(rows.map((row) => [nameOf(row), { ...row, name: nameOf(row), share: share(row), part: held ? row.slice_seconds / held : 0 }]));
     const idle = Math.max(0, all * seconds - held);
     const parts = rows.map((row) => [nameOf(row), this.lookOf(row[this.by] ?? ""), row.slice_seconds, `${nameOf(row)}: ${percent(row.slice_seconds / (held + idle || 1), 1)}`]);
-    this.shares.show(parts, `Shares of all slices: ${parts.map(([, , , text]) => text).join(", ")}, nobody ${percent(idle / (held + idle || 1), 1)}`);
+    this.shares.show(parts, `Shares of all slices: ${parts.map(([, , , text]) => text).join(", ")}, idle ${percent(idle / (held + idle || 1), 1)}`);
     this.shares.element.style.width = `${(100 * held) / (held + idle || 1)}%`;
     setText(this.told, rows.length ? "" : "No slice was held.");
     setText(this.dates, `${percent(held / (held + idle || 1), 1)} of all slices, from ${moment(since)} to ${moment(until)} (${span(seconds)}).`);
