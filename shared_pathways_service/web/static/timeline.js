@@ -44,6 +44,7 @@ export class TimelineView {
   constructor(store) {
     this.store = store;
     this.range = HOUR_S;
+    // Whether the range was chosen, by the page or a person.
     this.isFitted = false;
     this.end = null; // seconds since the epoch; null: now
     this.filter = "";
@@ -126,6 +127,7 @@ export class TimelineView {
   }
 
   zoom(range) {
+    this.isFitted = true;
     this.range = range;
     this.ranges.value = String(range);
     this.show();
@@ -154,6 +156,7 @@ export class TimelineView {
   }
 
   jump(end) {
+    this.isFitted = true;
     this.end = end;
     this.show();
     this.pause.end();
@@ -174,7 +177,6 @@ export class TimelineView {
       if (this.seen !== changes) await this.loadMore(changes);
       if (!this.isOpen) return;
       if (this.seen === changes && !this.isFitted && this.store.loaded) {
-        this.isFitted = true;
         this.fit(MOST_AT_FIRST_S);
       }
       this.show();
