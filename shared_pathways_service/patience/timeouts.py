@@ -264,6 +264,8 @@ HTTP_SHUTDOWN = Timeout(1.0)
 HISTORY_ANSWER = Timeout(120.0)
 #: An agent on this machine.
 PAGE_AGENT = Timeout(2.0)
+#: The keys of the issuer of a proxy's assertions, discovery included.
+PAGE_KEYS = Timeout(5.0)
 
 # ---- Servers: supervisor and workers
 #: The end of a proxy by itself.

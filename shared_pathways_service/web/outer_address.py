@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from shared_pathways_service.api.page_identity import is_page_url
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["OuterAddress", "outer_address"]
@@ -64,11 +65,6 @@ def outer_address(named: str | None, environ: Mapping[str, str]) -> OuterAddress
 def _checked(url: str) -> OuterAddress | None:
     for mark in _MARKS:
         url = url.replace(mark, "{port}")
-    try:
-        parts = urlsplit(url.replace("{port}", "1"))
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return None
-    if not is_address or parts.query or parts.fragment:
+    if not is_page_url(url.replace("{port}", "1")):
         return None
     return OuterAddress(url if url.endswith("/") else f"{url}/")

@@ -15,6 +15,7 @@ __all__ = [
     "is_own_host",
     "is_same_origin",
     "is_token",
+    "refusal_page",
 ]
 
 #: Names by which a browser reaches loopback. (The port is not compared: `ssh -L` may change it.)
@@ -43,13 +44,20 @@ _PAGE = """\
 <h1>Not allowed</h1>
 <p>{what}</p>
 """
-REFUSED_TOKEN: Final = _PAGE.format(
-    what="This page needs the token of the <code>sps ui</code> that serves it. Open the whole "
+
+
+def refusal_page(what: str) -> str:
+    """Returns the page of a refusal, with HTML that says what to do."""
+    return _PAGE.format(what=what)
+
+
+REFUSED_TOKEN: Final = refusal_page(
+    "This page needs the token of the <code>sps ui</code> that serves it. Open the whole "
     "address that the command printed, with <code>?token=…</code>. A new start of the command "
     "makes a new token."
 )
-REFUSED_HOST: Final = _PAGE.format(
-    what="This page is served on loopback only. Open it as <code>http://127.0.0.1</code> or "
+REFUSED_HOST: Final = refusal_page(
+    "This page is served on loopback only. Open it as <code>http://127.0.0.1</code> or "
     "<code>http://localhost</code> with the port and token that <code>sps ui</code> printed. "
     "Where a proxy of yours serves it, name its address: <code>sps ui --behind URL</code>."
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from http import HTTPStatus
 from typing import Protocol
 
 from aiohttp import web
@@ -16,14 +18,32 @@ from shared_pathways_service.web.page_access import (
     is_token,
 )
 
-__all__ = ["ByPermissions", "ByToken", "PageGuard"]
+__all__ = ["USER_EXPIRES", "USER_NAME", "ByPermissions", "ByToken", "PageGuard", "Refusal"]
+
+#: Of a request whose user is known by an assertion: the user, and when the assertion expires, in
+#: seconds since the epoch.
+USER_NAME = web.RequestKey("user_name", str)
+USER_EXPIRES = web.RequestKey("user_expires", float)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """The answer to a request that is not let in.
+
+    Attributes:
+      status: The status of HTTP.
+      page: HTML that tells why.
+    """
+
+    page: str
+    status: HTTPStatus = HTTPStatus.FORBIDDEN
 
 
 class PageGuard(Protocol):
     """Decides about each request."""
 
-    def refusal(self, request: web.Request) -> str | None:
-        """Returns the page that tells why a request is refused; None: it is let in."""
+    async def refusal(self, request: web.Request) -> Refusal | None:
+        """Returns why a request is refused; None: it is let in."""
 
     def admit(self, request: web.Request, response: web.StreamResponse) -> None:
         """Adds to the answer what later requests of this browser are let in by."""
@@ -44,14 +64,14 @@ class ByToken:
         self._token = token
         self._outer = outer
 
-    def refusal(self, request: web.Request) -> str | None:
+    async def refusal(self, request: web.Request) -> Refusal | None:
         """Returns why a request is refused."""
         if not is_own_host(request.host, self._outer_host(request)):
-            return REFUSED_HOST
+            return Refusal(page=REFUSED_HOST)
         shown = request.query.get("token")
         if shown is None:
             shown = request.cookies.get(cookie_name(_port_of(request)))
-        return None if is_token(shown, self._token) else REFUSED_TOKEN
+        return None if is_token(shown, self._token) else Refusal(page=REFUSED_TOKEN)
 
     def admit(self, request: web.Request, response: web.StreamResponse) -> None:
         """Sets the cookie, for the path below which this browser sees the page."""
@@ -81,7 +101,7 @@ class ByPermissions:
     That is a proxy of the user, which has asked the user's browser who it is.
     """
 
-    def refusal(self, _request: web.Request) -> str | None:
+    async def refusal(self, _request: web.Request) -> Refusal | None:
         """Refuses nothing."""
         return None
 

@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import json
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from shared_pathways_service.web.jobs_feed import JobsFeed
 from shared_pathways_service.web.own_socket import own_socket
 from shared_pathways_service.web.page_access import HEADERS, is_token
 from shared_pathways_service.web.page_actions import PageActions
-from shared_pathways_service.web.page_guard import PageGuard
+from shared_pathways_service.web.page_guard import USER_EXPIRES, USER_NAME, PageGuard, Refusal
 from shared_pathways_service.web.page_state import difference, holdings_now
 from shared_pathways_service.web.service_feed import ServiceFeed
 from shared_pathways_service.web.service_questions import (
@@ -42,9 +44,11 @@ from shared_pathways_service.web.service_questions import (
 from shared_pathways_service.web.training_runs import TrainingRuns
 from shared_pathways_service.web.usage_over_time import MOST_PARTS
 
-__all__ = ["ADDRESS", "PageParts", "make_application", "serving"]
+__all__ = ["ADDRESS", "HEALTH_PATH", "PageParts", "make_application", "serving"]
 
 ADDRESS = "127.0.0.1"
+#: Answers without an identity, on a page that is shared.
+HEALTH_PATH = "/healthz"
 _STATIC = Path(__file__).parent / "static"
 #: Seconds between two signs of life of a stream without changes; the page gives up after three.
 _ALIVE_INTERVAL_S = 5.0
@@ -76,6 +80,8 @@ class PageParts:
       load: Reads what the service uses of this machine; None: it is not on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
       runs: Directories of elastic training runs.
+      is_shared: Whether several people use it, with the rights of its server. It then shows no logs
+        of tenants, and answers probes.
     """
 
     feed: ServiceFeed
@@ -85,6 +91,7 @@ class PageParts:
     load: Callable[[], Mapping[str, Any]] | None = None
     actions: PageActions | None = None
     runs: Sequence[str] = ()
+    is_shared: bool = False
 
 
 def make_application(parts: PageParts) -> web.Application:
@@ -97,6 +104,8 @@ def make_application(parts: PageParts) -> web.Application:
     app[_DECISIONS] = LastDecisions(_LAST_DECISIONS)
     for path, handler in _READ.items():
         app.router.add_get(path, handler)
+    if parts.is_shared:
+        app.router.add_get(HEALTH_PATH, _health)
     app.router.add_post("/api/actions/{name}", _act)
     app.router.add_static("/static", _STATIC)
     app.on_shutdown.append(_end_streams)
@@ -105,12 +114,16 @@ def make_application(parts: PageParts) -> web.Application:
 
 
 @contextlib.asynccontextmanager
-async def serving(parts: PageParts, where: int | Path) -> AsyncIterator[int]:
+async def serving(
+    parts: PageParts, where: int | Path, *, address: str = ADDRESS
+) -> AsyncIterator[int]:
     """Serves the page for the length of the block, and yields its port; 0 with a socket.
 
     Args:
       parts: The page.
-      where: A loopback port, 0: any free one; or the path of a Unix socket to be made.
+      where: A port, 0: any free one; or the path of a Unix socket to be made.
+      address: The address of this machine to bind with a port; loopback, unless each request
+        proves who asks.
 
     Raises:
       SharedPathwaysError: The port or the socket cannot be bound.
@@ -123,7 +136,7 @@ async def serving(parts: PageParts, where: int | Path) -> AsyncIterator[int]:
     )
     await runner.setup()
     try:
-        bound = await _listen(runner, where)
+        bound = await _listen(runner, where, address)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(parts.feed.run())
             yield bound
@@ -132,15 +145,15 @@ async def serving(parts: PageParts, where: int | Path) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, where: int | Path) -> int:
+async def _listen(runner: web.AppRunner, where: int | Path, address: str) -> int:
     try:
         if isinstance(where, int):
-            await web.TCPSite(runner, ADDRESS, where, reuse_port=False).start()
+            await web.TCPSite(runner, address, where, reuse_port=False).start()
             return int(runner.addresses[0][1])
         await web.SockSite(runner, own_socket(where)).start()
     except OSError as error:
         if isinstance(where, int):
-            place, hint = f"on {ADDRESS}:{where}", "without --port any free port is taken"
+            place, hint = f"on {address}:{where}", "without --port any free port is taken"
         else:
             place, hint = f"at {where}", "--socket names a file in a directory of yours"
         raise SharedPathwaysError(
@@ -154,8 +167,10 @@ def _guarded_by(guard: PageGuard) -> Any:
 
     @web.middleware
     async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if refusal := guard.refusal(request):
-            return _refusal(refusal)
+        if request.path == HEALTH_PATH and request.app[_PARTS].is_shared:
+            return await handler(request)
+        if (refusal := await guard.refusal(request)) is not None:
+            return _refused(refusal)
         response = await handler(request)
         if response.prepared:
             return response
@@ -166,8 +181,16 @@ def _guarded_by(guard: PageGuard) -> Any:
     return guarded
 
 
-def _refusal(page: str) -> web.Response:
-    return web.Response(status=403, text=page, content_type="text/html", headers=HEADERS)
+def _refused(why: Refusal) -> web.Response:
+    asked = {"WWW-Authenticate": "Bearer"} if why.status == HTTPStatus.UNAUTHORIZED else {}
+    return web.Response(
+        status=why.status, text=why.page, content_type="text/html", headers={**HEADERS, **asked}
+    )
+
+
+async def _health(_request: web.Request) -> web.StreamResponse:
+    """Answers probes, without a word about the service."""
+    return web.Response(headers=HEADERS)
 
 
 @web.middleware
@@ -189,16 +212,23 @@ async def _page(_request: web.Request) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
-    """Sends the state, then what changes, as server-sent events."""
+    """Sends the state, then what changes, as server-sent events.
+
+    A stream ends with the assertion that it began with: the page asks for another one.
+    """
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
     await response.prepare(request)
     states = request.app[_PARTS].feed.states()
+    expires = request.get(USER_EXPIRES, math.inf)
     before = None
     async with contextlib.aclosing(states):
         waiting = asyncio.ensure_future(anext(states, None))
         try:
             while True:
                 done, _ = await asyncio.wait({waiting}, timeout=_ALIVE_INTERVAL_S)
+                if time.time() >= expires:
+                    await response.write(b"event: again\ndata:\n\n")
+                    break
                 if not done:
                     await response.write(b"event: alive\ndata:\n\n")
                     continue
@@ -274,6 +304,12 @@ async def _connection(request: web.Request) -> web.StreamResponse:
 
 
 async def _log(request: web.Request) -> web.StreamResponse:
+    if request.app[_PARTS].is_shared:
+        # (They are the tenants', and would be read with the rights of the page.)
+        raise AccessDenied(
+            "this page shows no logs: several people use it",
+            hint="`sps logs` shows them with your own rights",
+        )
     name = request.query.get("name", "")
     return web.json_response(await request.app[_CONNECTIONS].log(name))
 
@@ -302,17 +338,20 @@ async def _usage_csv(request: web.Request) -> web.StreamResponse:
 
 
 async def _allowed(request: web.Request) -> web.StreamResponse:
-    """Tells the page whether it may act, and the text that it must show then."""
+    """Tells the page whether it may act, the text that it must show then, and who asks."""
     actions = request.app[_PARTS].actions
-    return web.json_response({"csrf_token": None if actions is None else actions.csrf_token})
+    token = None if actions is None else actions.csrf_token
+    user = {"user": request[USER_NAME]} if USER_NAME in request else {}
+    return web.json_response({"csrf_token": token, **user})
 
 
 async def _act(request: web.Request) -> web.StreamResponse:
     actions = request.app[_PARTS].actions
     if actions is None:
-        raise AccessDenied(
-            "this page is read-only", hint="`sps ui --allow-actions` serves one that is not"
-        )
+        hint = "`sps ui --allow-actions` serves one that is not"
+        if request.app[_PARTS].is_shared:
+            hint += ", on your machine, with your own rights"
+        raise AccessDenied("this page is read-only", hint=hint)
     shown = request.headers.get("X-CSRF-Token")
     is_own = request.app[_PARTS].guard.is_own(request)
     if not is_own or not is_token(shown, actions.csrf_token):

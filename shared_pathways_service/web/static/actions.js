@@ -6,6 +6,8 @@ import { ask } from "./store.js";
 export class Actions {
   constructor() {
     this.token = null;
+    /** The user that the page's proxy has verified; empty: there is no such proxy. */
+    this.user = "";
     this.content = make("form", { onsubmit: (event) => this.submit(event) });
     this.result = make("p", { role: "status", "aria-live": "polite" });
     this.title = make("h2", { id: "action" });
@@ -21,9 +23,9 @@ export class Actions {
     return this.token !== null;
   }
 
-  /** Asks the server whether the page may act. */
+  /** Asks the server whether the page may act, and who its user is. */
   async load() {
-    ({ csrf_token: this.token } = await ask("api/actions", {}));
+    ({ csrf_token: this.token, user: this.user = "" } = await ask("api/actions", {}));
   }
 
   /**

@@ -79,7 +79,8 @@ function schedule() {
 function show() {
   const { address, version, home, since } = store.service;
   const service = document.getElementById("service");
-  setText(service, address ? `${home === "kubernetes" ? "Service in a cluster" : "Embedded service"} ${version}, started ${ago(since)}` : "");
+  const known = address ? `${home === "kubernetes" ? "Service in a cluster" : "Embedded service"} ${version}, started ${ago(since)}` : "";
+  setText(service, [known, actions.user ? `signed in as ${actions.user}` : ""].filter(Boolean).join(" · "));
   setAttribute(service, "title", address ? `at ${address}` : "");
   const [condition, elapsed] = problem();
   setAttribute(document.getElementById("notice"), "class", condition ? "problem" : "");

@@ -29,6 +29,11 @@ export class Store {
     source.addEventListener("state", (event) => this.replace(JSON.parse(event.data)));
     source.addEventListener("changes", (event) => this.change(JSON.parse(event.data)));
     source.addEventListener("alive", () => this.heard());
+    // The login behind this stream has to be shown again.
+    source.addEventListener("again", () => {
+      source.close();
+      this.follow();
+    });
     source.onerror = () => {
       this.lose();
       // The browser reconnects by itself, except after a refusal.

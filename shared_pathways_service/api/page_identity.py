@@ -1,0 +1,144 @@
+"""Which signed assertions of a proxy prove to a page who asks: checked options. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["IAP", "KINDS", "OIDC", "PageIdentity", "is_page_url", "is_safe_url"]
+
+IAP: Final = "iap"
+OIDC: Final = "oidc"
+KINDS: Final = (IAP, OIDC)
+
+#: Source: "Securing your app with signed headers" of the documentation of Identity-Aware Proxy.
+_IAP_HEADER: Final = "X-Goog-IAP-JWT-Assertion"
+_IAP_ISSUER: Final = "https://cloud.google.com/iap"
+_IAP_KEYS: Final = "https://www.gstatic.com/iap/verify/public_key-jwk"
+_OIDC_HEADER: Final = "Authorization"
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+#: A token of RFC 9110.
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+#: Headers with which proxies name a user without a signature.
+_UNSIGNED: Final = re.compile(r"x-(forwarded|auth-request|goog-authenticated|remote)-.*|remote-user")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PageIdentity:
+    """The assertions that a page accepts.
+
+    Attributes:
+      kind: ``iap``: Google's Identity-Aware Proxy; ``oidc``: an ID token of an OpenID provider.
+      audience: For whom assertions are issued: the backend service of IAP, or the client's id.
+      issuer: Who issues them, exactly as in the claim ``iss``.
+      jwks: The issuer's public keys as a JWK set: an https URL or the path of a file; empty: the
+        URL that the issuer's discovery document names.
+      header: The header with the assertion; ``Authorization`` has it after ``Bearer``.
+    """
+
+    kind: str
+    audience: str
+    issuer: str
+    jwks: str
+    header: str
+
+    @classmethod
+    def check(
+        cls,
+        kind: str,
+        *,
+        audience: str | None,
+        issuer: str | None = None,
+        jwks: str | None = None,
+        header: str | None = None,
+        prefix: str = "--",
+    ) -> PageIdentity:
+        """Checks the options of a page, and adds what they imply.
+
+        Args:
+          kind: One of `KINDS`.
+          audience: Needed.
+          issuer: Needed for ``oidc``; ``iap`` has its own.
+          jwks: None: the issuer's.
+          header: None: that of the kind; ``iap`` has no other.
+          prefix: What the names of the options begin with, for errors: ``--`` or ``--ui-``.
+
+        Raises:
+          InvalidRequestError: An option is missing, wrong, or not for this kind.
+        """
+        if kind not in KINDS:
+            raise InvalidRequestError(f"{prefix}identity", kind, " or ".join(KINDS))
+        if not audience or audience != audience.strip():
+            raise InvalidRequestError(f"{prefix}audience", audience, _AUDIENCES[kind])
+        if jwks is not None:
+            _check_jwks(f"{prefix}jwks", jwks)
+        if kind == IAP:
+            for name, value in (("issuer", issuer), ("identity-header", header)):
+                if value is not None:
+                    expected = f"to be given only with {prefix}identity oidc: IAP has its own"
+                    raise InvalidRequestError(f"{prefix}{name}", value, expected)
+            keys = _IAP_KEYS if jwks is None else jwks
+            return cls(
+                kind=kind, audience=audience, issuer=_IAP_ISSUER, jwks=keys, header=_IAP_HEADER
+            )
+        if issuer is None or not is_safe_url(issuer):
+            expected = "the https URL of the OpenID provider, as in its tokens' claim iss"
+            raise InvalidRequestError(f"{prefix}issuer", issuer, expected)
+        return cls(
+            kind=kind,
+            audience=audience,
+            issuer=issuer,
+            jwks=jwks or "",
+            header=_check_header(f"{prefix}identity-header", header),
+        )
+
+    def options(self) -> list[str]:
+        """Returns the options of `sps ui` that make this identity."""
+        words = [f"--identity={self.kind}", f"--audience={self.audience}"]
+        if self.kind == OIDC:
+            words += [f"--issuer={self.issuer}", f"--identity-header={self.header}"]
+        return [*words, *([f"--jwks={self.jwks}"] if self.jwks else ())]
+
+
+_AUDIENCES: Final = {
+    IAP: "the audience of IAP's assertions, /projects/NUMBER/global/backendServices/ID",
+    OIDC: "the audience of the ID tokens, which is the proxy's client id",
+}
+
+
+def is_page_url(url: str) -> bool:
+    """Whether a text is an address at which a proxy may serve a page."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_address and not parts.query and not parts.fragment
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether what is read at a URL comes from its host, or from this machine."""
+    return is_page_url(url) and (
+        urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOOPBACK
+    )
+
+
+def _check_jwks(field: str, jwks: str) -> None:
+    if not ("://" not in jwks and jwks.startswith("/")) and not is_safe_url(jwks):
+        raise InvalidRequestError(field, jwks, "an https URL, or the absolute path of a file")
+
+
+def _check_header(field: str, header: str | None) -> str:
+    if header is None:
+        return _OIDC_HEADER
+    if not _HEADER.fullmatch(header):
+        raise InvalidRequestError(field, header, "the name of a header")
+    if _UNSIGNED.fullmatch(header.lower()) and "token" not in header.lower():
+        expected = "a header with a signed ID token: whoever reaches the page can write a plain name"
+        raise InvalidRequestError(field, header, expected)
+    return header
