@@ -25,7 +25,9 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 #: A token of RFC 9110.
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 #: Headers with which proxies name a user without a signature.
-_UNSIGNED: Final = re.compile(r"x-(forwarded|auth-request|goog-authenticated|remote)-.*|remote-user")
+_UNSIGNED: Final = re.compile(
+    r"x-(forwarded|auth-request|goog-authenticated|remote)-.*|remote-user"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ def is_safe_url(url: str) -> bool:
 
 
 def _check_jwks(field: str, jwks: str) -> None:
-    if not ("://" not in jwks and jwks.startswith("/")) and not is_safe_url(jwks):
+    if not jwks.startswith("/") and not is_safe_url(jwks):
         raise InvalidRequestError(field, jwks, "an https URL, or the absolute path of a file")
 
 
@@ -139,6 +141,8 @@ def _check_header(field: str, header: str | None) -> str:
     if not _HEADER.fullmatch(header):
         raise InvalidRequestError(field, header, "the name of a header")
     if _UNSIGNED.fullmatch(header.lower()) and "token" not in header.lower():
-        expected = "a header with a signed ID token: whoever reaches the page can write a plain name"
+        expected = (
+            "a header with a signed ID token: whoever reaches the page can write a plain name"
+        )
         raise InvalidRequestError(field, header, expected)
     return header

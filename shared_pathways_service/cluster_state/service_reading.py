@@ -11,6 +11,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
+from shared_pathways_service.manifests.page_inputs import page_from_text
 from shared_pathways_service.manifests.service_inputs import OWN_FLAGS, ServiceInputs
 from shared_pathways_service.manifests.sidecar_parts import SIDECAR_CONTAINER
 
@@ -70,6 +71,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         engine=service.engine,
         platform=service.platform,
         allow_colocated_python=service.allows_python,
+        page=page_from_text(str(annotations.get(names.ANNOTATION_PAGE) or "")),
         labels=labels,
     )
 

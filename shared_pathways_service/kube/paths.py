@@ -29,6 +29,8 @@ _HOMES = {
     "resourcequotas": "",
     "secrets": "",
     "serviceaccounts": "",
+    "services": "",
+    "deployments": "apps/v1",
     "jobs": "batch/v1",
     "leases": "coordination.k8s.io/v1",
     "jobsets": "jobset.x-k8s.io/v1alpha2",

@@ -30,7 +30,8 @@ ANNOTATION_WORKDIR: Final = "sps.dev/workdir"
 ANNOTATION_CANCELLED: Final = "sps.dev/cancelled"
 #: On a proxy's Job: seconds by which it outlives the last sign of life of its session.
 ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
-#: On a service's JobSet: its spec as it was sent to the cluster, in JSON.
+#: On a service's JobSet: its spec as it was sent to the cluster, in JSON; on objects of its page,
+#: likewise, all but their metadata.
 ANNOTATION_SENT_SPEC: Final = "sps.dev/sent-spec"
 #: On a service's JobSet: why it refuses new connections.
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
@@ -49,6 +50,8 @@ ANNOTATION_ENGINE: Final = "sps.dev/engine"
 ANNOTATION_PLATFORM: Final = "sps.dev/platform"
 #: On a service's JobSet: tenants may run Python on its workers' hosts.
 ANNOTATION_COLOCATED_PYTHON: Final = "sps.dev/colocated-python"
+#: On a service's JobSet: the inputs of its page in the cluster, in JSON.
+ANNOTATION_PAGE: Final = "sps.dev/page"
 #: On a proxy's pod: who created its Job, and for which team, as the API server has verified it.
 ANNOTATION_VERIFIED_USER: Final = "sps.dev/verified-user"
 ANNOTATION_VERIFIED_TEAM: Final = "sps.dev/verified-team"

@@ -90,9 +90,12 @@ def operator_rbac(
         # The Lease of a head, and the account that may renew it. (Nobody may grant more than they
         # have themselves.)
         *permissions("coordination.k8s.io", "leases", *account, "update"),
-        *permissions("", "serviceaccounts", *account),
-        *permissions(_GROUP, "roles", *account),
-        *permissions(_GROUP, "rolebindings", *account),
+        *permissions("", "serviceaccounts", *account, "patch"),
+        *permissions(_GROUP, "roles", *account, "patch"),
+        *permissions(_GROUP, "rolebindings", *account, "patch"),
+        # The page of a service, whose account, role and binding are patched as well.
+        *permissions("apps", "deployments", *account, "patch"),
+        *permissions("", "services", *account, "patch"),
     ]
     outside = [
         *READING,

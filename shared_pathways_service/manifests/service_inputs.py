@@ -21,6 +21,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests.image_names import Image, is_ours
 from shared_pathways_service.manifests.machine_types import slice_type
+from shared_pathways_service.manifests.page_inputs import PageInputs
 from shared_pathways_service.manifests.sidecar_parts import MEMORY_FLAG
 from shared_pathways_service.manifests.state_parts import read_size
 
@@ -80,6 +81,7 @@ class ServiceInputs:
       platform: What executors compute on: ``cpu``; ``cuda``, with the GPUs that each worker's pod
         requests; or ``tpu``.
       allow_colocated_python: Whether tenants may run Python on the hosts of executors.
+      page: Its page in the cluster; None: it has none.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -109,6 +111,7 @@ class ServiceInputs:
     engine: str = constants.LOCAL_ENGINE
     platform: str = constants.CPU
     allow_colocated_python: bool = False
+    page: PageInputs | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -139,6 +142,8 @@ class ServiceInputs:
         if self.state_size:
             read_size(self.state_size, field="state_size")
         self._check_storage_class()
+        if self.page is not None:
+            self.page.image_for(self.image)
         if is_ours(self.image):
             self._check_ours()
         else:

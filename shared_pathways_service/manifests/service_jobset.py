@@ -22,13 +22,21 @@ from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests import state_parts as state
 from shared_pathways_service.manifests.image_names import is_ours
+from shared_pathways_service.manifests.page_inputs import page_text
+from shared_pathways_service.manifests.page_parts import page_objects
 from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, restricted
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.verified_users import account_parts as account
 from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
 from shared_pathways_service.manifests.worker_nodes import WorkerNodes, worker_nodes
 
-__all__ = ["record_spec", "service_address", "service_jobset", "service_objects"]
+__all__ = [
+    "page_of_service",
+    "record_spec",
+    "service_address",
+    "service_jobset",
+    "service_objects",
+]
 
 #: Tolerated failures of the head, whose failure ends the whole service: practically unlimited.
 _HEAD_FAILURES: Final = 1_000_000
@@ -54,7 +62,20 @@ def service_objects(inputs: ServiceInputs) -> list[dict[str, Any]]:
         objects.append(claim)
     if inputs.lease:
         objects += lease.lease_objects(inputs.name, inputs.namespace).values()
-    return [*objects, service_jobset(inputs)]
+    return [*objects, *page_of_service(inputs).values(), service_jobset(inputs)]
+
+
+def page_of_service(inputs: ServiceInputs) -> dict[str, dict[str, Any]]:
+    """Returns the objects of a service's page by resource; none without a page."""
+    if inputs.page is None:
+        return {}
+    return page_objects(
+        inputs.name,
+        inputs.namespace,
+        inputs.page,
+        image=inputs.image,
+        address=service_address(inputs.name),
+    )
 
 
 def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
@@ -109,6 +130,7 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_PROGRAMS: programs_claim(inputs.name) if inputs.compiled_programs else "",
         names.ANNOTATION_ENGINE: inputs.engine if inputs.has_executors else "",
         names.ANNOTATION_PLATFORM: "" if inputs.platform == constants.CPU else inputs.platform,
+        names.ANNOTATION_PAGE: "" if inputs.page is None else page_text(inputs.page),
         names.ANNOTATION_COLOCATED_PYTHON: "true" if inputs.allow_colocated_python else "",
     }
     return {name: text for name, text in texts.items() if text}

@@ -20,8 +20,8 @@ from shared_pathways_service.web.page_access import (
 
 __all__ = ["USER_EXPIRES", "USER_NAME", "ByPermissions", "ByToken", "PageGuard", "Refusal"]
 
-#: Of a request whose user is known by an assertion: the user, and when the assertion expires, in
-#: seconds since the epoch.
+#: Of a request whose user is known by an assertion: the user, and when the assertion is refused
+#: from, in seconds since the epoch.
 USER_NAME = web.RequestKey("user_name", str)
 USER_EXPIRES = web.RequestKey("user_expires", float)
 

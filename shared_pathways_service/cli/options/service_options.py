@@ -13,6 +13,7 @@ from shared_pathways_service.api.request_fields import check_keep_for
 from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.machine_types import slice_type
+from shared_pathways_service.manifests.page_inputs import PageInputs
 from shared_pathways_service.manifests.service_inputs import parse_slices, server_image
 from shared_pathways_service.manifests.state_parts import read_size
 
@@ -49,6 +50,14 @@ class ServiceOptions:
     engine: str | None = None
     platform: str | None = None
     allow_colocated_python: bool | None = None
+    ui: bool | None = None
+    ui_url: str | None = None
+    ui_identity: str | None = None
+    ui_audience: str | None = None
+    ui_issuer: str | None = None
+    ui_jwks: str | None = None
+    ui_identity_header: str | None = None
+    ui_image: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -82,7 +91,23 @@ class ServiceOptions:
             "platform": self.platform,
             "allow_colocated_python": self.allow_colocated_python,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        page = self._page()
+        return {name: value for name, value in given.items() if value is not None} | page
+
+    def _page(self) -> dict[str, Any]:
+        """Returns the field of the page, if it is given."""
+        prefix = "ui_"
+        given = {
+            field.name.removeprefix(prefix).replace("_", "-"): getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name.startswith(prefix)
+        }
+        if self.ui:
+            return {"page": PageInputs.check(given)}
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidRequestError(f"--ui-{name}", value, "to be given only with --ui")
+        return {} if self.ui is None else {"page": None}
 
     def _max_keep_for_s(self) -> float | None:
         if self.max_keep_for is None:
@@ -285,6 +310,68 @@ _OPTIONS: dict[str, Any] = {
             "--allow-colocated-python/--no-allow-colocated-python",
             help="With --engine distributed: allow tenants to run Python on the hosts of their "
             "executors. [default: no]",
+        ),
+    ],
+    "ui": Annotated[
+        bool | None,
+        typer.Option(
+            "--ui/--no-ui",
+            help="Serve the page of `sps ui` in the cluster, read-only, behind a proxy of yours "
+            "that proves who asks (--ui-identity). [default: no]",
+        ),
+    ],
+    "ui_url": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-url", metavar="URL", help="With --ui: the page's address at your proxy."
+        ),
+    ],
+    "ui_identity": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-identity",
+            metavar="iap|oidc",
+            help="With --ui: accept signed assertions of Google's IAP, or ID tokens that your "
+            "proxy passes on.",
+        ),
+    ],
+    "ui_audience": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-audience",
+            help="With --ui: their audience: IAP's backend service, or the proxy's client id.",
+        ),
+    ],
+    "ui_issuer": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-issuer",
+            metavar="URL",
+            help="With --ui-identity oidc: the OpenID provider that issues the ID tokens.",
+        ),
+    ],
+    "ui_jwks": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-jwks",
+            metavar="URL",
+            help="With --ui: their public keys. [default: where IAP, or the provider's discovery "
+            "document, has them]",
+        ),
+    ],
+    "ui_identity_header": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-identity-header",
+            metavar="NAME",
+            help="With --ui-identity oidc: the header with the ID token. [default: Authorization]",
+        ),
+    ],
+    "ui_image": Annotated[
+        str | None,
+        typer.Option(
+            "--ui-image",
+            help="With --ui: a server image of this project. [default: the service's]",
         ),
     ],
 }

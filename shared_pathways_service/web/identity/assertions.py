@@ -37,7 +37,7 @@ class Visitor:
 
     Attributes:
       user: The verified email address, or the issuer's id of the user.
-      expires: When the assertion expires, in seconds since the epoch.
+      expires: When the assertion is refused from, in seconds since the epoch.
     """
 
     user: str
@@ -91,7 +91,7 @@ def visitor_of(assertion: str, key: jwt.PyJWK, identity: PageIdentity) -> Visito
     user = _user_in(claims, identity)
     if not user or not user.isprintable():
         raise AssertionRefused("its user has no name")
-    return Visitor(user=user, expires=float(claims["exp"]))
+    return Visitor(user=user, expires=float(claims["exp"]) + _CLOCK_SLACK_S)
 
 
 def usable_keys(found: object) -> dict[str, jwt.PyJWK]:
@@ -105,7 +105,7 @@ def usable_keys(found: object) -> dict[str, jwt.PyJWK]:
     """
     keys = found.get("keys") if isinstance(found, Mapping) else None
     if not isinstance(keys, list):
-        raise ValueError("it is not a JWK set: an object with the list keys")  # noqa: TRY004
+        raise ValueError("it is not a JWK set: an object with the list keys")
     return dict(_parsed(keys))
 
 

@@ -118,6 +118,7 @@ def deployed_json(
         "image": inputs.image,
         "slices": {str(kind): count for kind, count in inputs.counts.items()},
         "state_size": inputs.state_size or None,
+        "ui": None if inputs.page is None else inputs.page.url,
         "ready": None if found is None else found.ready,
         "wanted": sum(inputs.counts.values()),
         "seconds": round(seconds, 3),
@@ -138,6 +139,8 @@ def print_deployed(
     if inputs.namespace != "default":
         where += f'namespace="{inputs.namespace}", '
     print_note(f'  isc_pathways.connect({where}pathways_service="{service_address(inputs.name)}")')
+    if inputs.page is not None:
+        print_note(f"its page is at {inputs.page.url}")
     # For a script, the address alone.
     print_line(service_address(inputs.name))
 
@@ -203,6 +206,7 @@ async def _deploy(
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         head_leases,
+        service_pages,
         state_claims,
     )
     from shared_pathways_service.operations.service_objects import (  # noqa: PLC0415
@@ -218,6 +222,7 @@ async def _deploy(
         async with undone_if_refused(cluster, inputs.name, undo):
             inputs = await with_defaults(cluster, inputs, given, new)
             await head_leases.ensure_lease(cluster, inputs, new)
+            await service_pages.ensure_page(cluster, inputs, new)
             async with state_claims.claimed(cluster, inputs):
                 await deployment.create(cluster, inputs)
             # A concurrent deploy that was refused may have deleted what was found.

@@ -101,6 +101,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
         except ServiceNotFound:
             # An earlier command may have left only its Lease, or its state.
             await _delete_lease(cluster, name)
+            await _delete_page(cluster, name)
             if options.delete_state and await state_claims.delete_state(
                 cluster, name, timeout_s=options.timeout_s
             ):
@@ -116,6 +117,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
         ):
             await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
         await _delete_lease(cluster, name)
+        await _delete_page(cluster, name)
         if options.delete_state:
             await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
             return done
@@ -128,6 +130,16 @@ async def _delete_lease(cluster: Cluster, name: str) -> None:
     # (An operator may lack the permission. What is left then does no harm.)
     with contextlib.suppress(AccessDenied):
         await head_leases.delete_lease(cluster, name)
+
+
+async def _delete_page(cluster: Cluster, name: str) -> None:
+    from shared_pathways_service.operations import service_pages  # noqa: PLC0415 - aiohttp
+
+    try:
+        await service_pages.delete_page(cluster, name)
+    except AccessDenied as error:
+        # (Without it, a page that is left says that the service does not answer.)
+        print_note(f"whether {name} has a page is not known, or the page is left: {error.message}")
 
 
 async def _kept_claim(cluster: Cluster, name: str) -> str | None:

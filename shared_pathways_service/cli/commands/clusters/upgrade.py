@@ -57,10 +57,11 @@ class _Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Upgraded:
-    """The result of an upgrade; `found` is None if nothing was created."""
+    """The result of an upgrade; `found` is None if the service was not created again."""
 
     inputs: ServiceInputs
     found: ServiceReadiness | None = None
+    has_changed_page: bool = False
 
 
 @takes_service
@@ -86,7 +87,7 @@ def upgrade(
     """Recreate a service with changes, once it has no connections.
 
     A JobSet cannot be changed in place: it is deleted, and created under the same name and address.
-    Settings that are not given stay as they are.
+    Settings that are not given stay as they are. Its page alone changes without that.
     """
     options = _Options(
         drain_timeout_s=drain_timeout,
@@ -102,8 +103,11 @@ def upgrade(
     if dry_run:
         print_manifests(service_objects(done.inputs), as_json=as_json)
     elif as_json:
-        changed = done.found is not None
+        changed = done.found is not None or done.has_changed_page
         print_json({**deployed_json(done.inputs, done.found, seconds), "changed": changed})
+    elif done.has_changed_page:
+        page = done.inputs.page
+        print_line(f"{name} has no page now" if page is None else f"the page is at {page.url}")
     elif done.found is None:
         print_line(f"{name} already has these settings")
     else:
@@ -116,6 +120,7 @@ async def _upgrade(
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         head_leases,
+        service_pages,
         state_claims,
     )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
@@ -126,7 +131,8 @@ async def _upgrade(
         before = read_inputs(jobset, service)
         after = dataclasses.replace(before, **fields)
         where = ""
-        if after == before or not options.discard_changes:
+        is_of_page = dataclasses.replace(after, page=before.page) == before
+        if is_of_page or not options.discard_changes:
             # A dry run under a free name, so that the cluster's webhooks add their defaults.
             made = await deployment.try_to_create(cluster, before)
             where = difference(made["spec"], jobset["spec"])
@@ -136,8 +142,12 @@ async def _upgrade(
                 f"this release deploys {name} with another manifest, which differs at {where}; "
                 "the upgrade applies it"
             )
-        if options.dry_run or (after == before and not where):
+        if options.dry_run:
             return _Upgraded(inputs=after)
+        if is_of_page and not where:
+            # (Its tenants do not notice.)
+            changed = await service_pages.change_page(cluster, jobset, before, after)
+            return _Upgraded(inputs=after, has_changed_page=changed)
         await deployment.check_priority_class(cluster, after.priority_class)
         async with _undone_if_kept(cluster, jobset, before) as new:
             # A service whose volume is taken away, or of an earlier release, gets a Lease.
@@ -158,6 +168,7 @@ async def _upgrade(
                 ),
             ):
                 await _replace(cluster, jobset, after)
+        await service_pages.settle_page(cluster, before, after)
         found = await deployment.wait_until_ready(
             cluster, name, Settings.load(), timeout_s=options.timeout_s, look=look
         )

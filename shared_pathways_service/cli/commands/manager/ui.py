@@ -16,13 +16,15 @@ from typing import Annotated
 
 import typer
 
+from shared_pathways_service.api.page_identity import PageIdentity
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import live_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.cli.options.identity_options import IdentityOptions, takes_identity
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.web.browser import has_browser, opened_in_browser
 from shared_pathways_service.web.jobs_feed import JobsFeed
@@ -81,6 +83,7 @@ _Runs = Annotated[
 ]
 
 
+@takes_identity
 @takes_place
 def ui(
     *,
@@ -94,14 +97,17 @@ def ui(
     run: _Runs = None,
     as_json: AsJson = False,
     place: Place,
+    asked: IdentityOptions,
 ) -> None:
     """Show a service as a web page: overview, jobs, slices, queue, timeline, usage; live.
 
     The page is served on this machine alone until Ctrl-C, and is read-only unless --allow-actions
     is given: it then acts with your rights, and asks back before each action. The address that is
-    printed contains a token; whoever has it can use the page.
+    printed contains a token; whoever has it can use the page. With --identity others use it, too:
+    there is no token, and a proxy in front of it proves who asks.
     """
     place.request()
+    identity = asked.checked()
     if socket is not None and (port or behind is not None):
         named, value = ("--port", port) if port else ("--behind", behind)
         raise InvalidRequestError(
@@ -109,6 +115,13 @@ def ui(
         )
     outer = outer_address(behind, os.environ)
     settings = Settings.load()
+    if identity is not None:
+        _check_shared(behind, {"--socket": socket, "--allow-actions": allow_actions, "--run": run})
+        assert outer is not None
+        shared = _shared(asked.manager, place, settings)
+        served = _served_to_others(shared, identity, outer, (settings.bind_address, port))
+        ended_by = asyncio.run(_show(served, settings, no_browser=True, as_json=as_json))
+        raise typer.Exit(_EXIT_CODES[ended_by])
     feed = ServiceFeed(reader_of(place, settings), place.home)
     jobs = JobsFeed(functools.partial(job_home_of, place))
     actions = _actions(place, feed, jobs) if allow_actions else None
@@ -127,6 +140,57 @@ def ui(
         served = _served_at_port(make, port, outer)
     ended_by = asyncio.run(_show(served, settings, no_browser=no_browser, as_json=as_json))
     raise typer.Exit(_EXIT_CODES[ended_by])
+
+
+def _check_shared(behind: str | None, own: Mapping[str, object]) -> None:
+    """Refuses what a page for several people cannot have, which acts for none of them."""
+    for name, value in own.items():
+        if value:
+            raise InvalidRequestError(name, value, "not to be given with --identity")
+    if behind is None or "{port}" in behind:
+        expected = "with --identity, the address at which the proxy serves the page"
+        raise InvalidRequestError("--behind", behind, expected)
+
+
+def _shared(manager: str | None, place: Place, settings: Settings) -> Callable[..., PageParts]:
+    """Makes the page for several people: without jobs and logs, which are each user's own."""
+    if manager is None:
+        feed = ServiceFeed(reader_of(place, settings), place.home)
+    elif place.home == "kubernetes":
+        raise InvalidRequestError("--manager", manager, "either it or a service in a cluster")
+    else:
+        from shared_pathways_service.operations.service_readers.kubernetes.direct_reader import (  # noqa: PLC0415
+            DirectReader,
+        )
+
+        feed = ServiceFeed(DirectReader(manager), "kubernetes")
+    return functools.partial(PageParts, feed=feed, is_shared=True)
+
+
+@contextlib.asynccontextmanager
+async def _served_to_others(
+    make: Callable[..., PageParts],
+    identity: PageIdentity,
+    outer: OuterAddress,
+    where: tuple[str, int],
+) -> AsyncIterator[dict[str, str]]:
+    """Serves the page to whom a proxy names; yields its addresses."""
+    try:
+        from shared_pathways_service.web.identity.identity_guard import ByIdentity  # noqa: PLC0415
+        from shared_pathways_service.web.identity.key_reading import read_keys  # noqa: PLC0415
+        from shared_pathways_service.web.identity.signing_keys import SigningKeys  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "jwt":
+            raise
+        raise SharedPathwaysError(
+            "--identity needs PyJWT, which is not installed",
+            hint="pip install 'shared-pathways-service[ui]'",
+        ) from error
+    address, port = where
+    guard = ByIdentity(identity, SigningKeys(functools.partial(read_keys, identity)), outer)
+    async with serving(make(guard=guard), port, address=address) as bound:
+        host = f"[{address}]" if ":" in address else address
+        yield {"url": f"http://{host}:{bound}/", "outer_url": outer.of_port(bound)}
 
 
 def _actions(place: Place, feed: ServiceFeed, jobs: JobsFeed) -> PageActions:

@@ -93,7 +93,7 @@ class Commands:
             has_tpus = "google.com/tpu" in limits
             labels = await self._reporter.node_labels() if has_tpus else {}
             env[MACHINE_VARIABLE] = type_of(labels)
-        if command.is_server:
+        if command.is_server or "SPS_BIND_ADDRESS" in env:
             # Binding all addresses of this machine would include those of other pods.
             env["SPS_BIND_ADDRESS"] = self._record.address
         texts = [*argv, *env.values()]
