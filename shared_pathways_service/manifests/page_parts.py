@@ -22,7 +22,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _PORT_NAME: Final = "http"
 #: A path that answers without an identity, as probes have none; `web.page_server` serves it.
 _HEALTH: Final = {"path": "/healthz", "port": PAGE_PORT}
-#: Measured with 1,000 slices: 130 MiB.
+#: Idle it has 90 MiB.
 _RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "192Mi"},
     "limits": {"memory": "512Mi"},
@@ -54,7 +54,7 @@ def page_objects(
       InvalidRequestError: The page has no image of ours.
     """
     name = page_name(service)
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
         "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_SERVICE: service},

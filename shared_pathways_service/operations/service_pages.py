@@ -107,7 +107,7 @@ async def _change(cluster: Cluster, resource: str, sent: dict[str, Any], service
 
 
 def _with_record(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns an object with a record of what was sent, to recognize later changes of its inputs."""
+    """Returns an object with a record of what was sent, by which changed inputs are recognized."""
     content = {key: value for key, value in body.items() if key != "metadata"}
     text = json.dumps(content, separators=(",", ":"), sort_keys=True)
     annotations = {names.ANNOTATION_SENT_SPEC: text}
