@@ -141,7 +141,6 @@ def _pod(
         "args": [*map(literal, words)],
         "env": [
             env("SPS_BIND_ADDRESS", "0.0.0.0"),  # noqa: S104 - a pod's own
-            env("SPS_RUNTIME_DIR", f"{_SCRATCH_DIRECTORY}/sps"),
             env("HOME", _SCRATCH_DIRECTORY),
         ],
         "ports": [{"name": _PORT_NAME, "containerPort": PAGE_PORT, "protocol": "TCP"}],

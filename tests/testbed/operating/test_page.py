@@ -55,7 +55,9 @@ def ready_page(namespace: Namespace, *, other_than: str = "") -> Mapping[str, An
     return pod
 
 
-def asked(pod: Mapping[str, Any], path: str, data: bytes | None = None, **headers: str) -> Any:
+def asked(
+    pod: Mapping[str, Any], path: str, headers: Mapping[str, str], data: bytes | None = None
+) -> Any:
     """Asks the page as its proxy does, which passes on the name that it was asked for."""
     request = urllib.request.Request(
         f"http://{pod['status']['podIP']}:{PAGE_PORT}{path}",
@@ -65,9 +67,11 @@ def asked(pod: Mapping[str, Any], path: str, data: bytes | None = None, **header
     return urllib.request.urlopen(request, timeout=DEADLINE_S)
 
 
-def status_of(pod: Mapping[str, Any], path: str, **how: Any) -> int:
+def status_of(
+    pod: Mapping[str, Any], path: str, headers: Mapping[str, str], data: bytes | None = None
+) -> int:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        asked(pod, path, **how)
+        asked(pod, path, headers, data)
     with refused.value as answer:
         return answer.status or 0
 
@@ -104,7 +108,7 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
         pod = ready_page(namespace)
 
         shown = {"Authorization": f"Bearer {issuer.signed(email_verified=True)}"}
-        with asked(pod, "/api/stream", **shown) as events:
+        with asked(pod, "/api/stream", shown) as events:
             changes = next(
                 found
                 for line in events
@@ -113,23 +117,23 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
             )
         [row] = changes["slices"]["set"].values()
         assert row["instance_type"] == KIND
-        with asked(pod, "/api/actions", **shown) as answer:
+        with asked(pod, "/api/actions", shown) as answer:
             assert json.load(answer) == {"csrf_token": None, "user": "ada@example.org"}
         # The API server knows nothing of it: its pod has no token.
         assert pod["spec"]["automountServiceAccountToken"] is False
 
-        assert status_of(pod, "/") == 401
-        assert status_of(pod, "/", Authorization=f"Bearer {issuer.signed(aud='other')}") == 401
-        act = {"data": b"{}", "Content-Type": "application/json", **shown}
-        assert status_of(pod, "/api/actions/cordon", **act) == 403
+        other = {"Authorization": f"Bearer {issuer.signed(aud='other')}"}
+        assert status_of(pod, "/", {}) == 401
+        assert status_of(pod, "/", other) == 401
+        assert status_of(pod, "/api/actions/cordon", shown, b"{}") == 403
 
         # Another audience is another page, and the service goes on.
         [jobset] = namespace.items("jobset.x-k8s.io/v1alpha2/jobsets")
         words = ("upgrade", "pw", *identity, "--ui-audience=other", *place)
         assert sps_json(*words)["changed"] is True
         pod = ready_page(namespace, other_than=pod["metadata"]["uid"])
-        assert status_of(pod, "/", **shown) == 401
-        with asked(pod, "/", Authorization=f"Bearer {issuer.signed(aud='other')}") as answer:
+        assert status_of(pod, "/", shown) == 401
+        with asked(pod, "/", other) as answer:
             assert answer.status == 200
         assert sps_json(*words)["changed"] is False
         assert sps_json("upgrade", "pw", *place)["changed"] is False
