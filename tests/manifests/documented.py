@@ -17,6 +17,7 @@ from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac, verification_objects
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from tests.manifests.page_proxies import IAP_IN_FRONT, OAUTH2_PROXY
 
 YAMLS = Path(__file__).parents[2] / "yamls"
 
@@ -121,6 +122,18 @@ _LOW_SAYS = """\
 # The one of low priority of two JobSets that hotswap: over one v6e 4x4 node pool. When
 # high-jax-trillium takes that, it waits until a pool is back. It needs ../priority-classes.yaml.
 """
+_IAP_SAYS = """\
+# Google's Identity-Aware Proxy in front of the page of the service pathways in namespace team-a, by
+# GKE's Gateway. Replace tpus.example.org, CLIENT_ID, and the two Secrets: tpus-tls with the
+# certificate, tpus-oauth-client with the OAuth client's secret as `key`. docs/web_page.md has the
+# commands around it.
+"""
+_OAUTH2_PROXY_SAYS = """\
+# oauth2-proxy in front of the page of the service pathways in namespace team-a. Replace
+# tpus.example.org, login.example.org, the email domain, and the two Secrets: tpus-tls with the
+# certificate, oauth2-proxy with client-id, client-secret and cookie-secret. docs/web_page.md has
+# the command beside it.
+"""
 
 
 def documented() -> dict[str, str]:
@@ -133,6 +146,8 @@ def documented() -> dict[str, str]:
         "operator-rbac.yaml": _OPERATOR_SAYS + yaml_text(*operator_rbac("default")),
         "user-verification.yaml": _VERIFICATION_SAYS + yaml_text(*verification_objects("default")),
         "priority-classes.yaml": _PRIORITIES_SAYS + yaml_text(*priority_classes()),
+        "page-iap.yaml": _IAP_SAYS + yaml_text(*IAP_IN_FRONT),
+        "page-oauth2-proxy.yaml": _OAUTH2_PROXY_SAYS + yaml_text(*OAUTH2_PROXY),
         "hotswap/high-jax-trillium.yaml": _HIGH_SAYS + yaml_text(hotswap_jobset(HIGH)),
         "hotswap/low-jax-trillium.yaml": _LOW_SAYS + yaml_text(hotswap_jobset(LOW)),
     }

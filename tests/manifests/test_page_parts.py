@@ -20,6 +20,7 @@ from shared_pathways_service.manifests.service_jobset import (
     service_jobset,
     service_objects,
 )
+from tests.manifests.page_proxies import IAP_IN_FRONT, OAUTH2_PROXY
 
 OURS = "r.io/shared-pathways-service/server:1"
 URL = "https://tpus.example.org/"
@@ -134,6 +135,30 @@ def test_a_service_of_googles_image_needs_an_image_for_its_page() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         service(IAP, "us-docker.pkg.dev/google/server:1")
     assert refused.value.field == "--ui-image"
+
+
+def _fields(value: Any, name: str) -> list[Any]:
+    """Returns all values of a field, however deep."""
+    if isinstance(value, dict):
+        own = [value[name]] if name in value else []
+        return own + [found for one in value.values() for found in _fields(one, name)]
+    return [found for one in value for found in _fields(one, name)] if type(value) is list else []
+
+
+def test_the_proxies_of_the_documentation_lead_to_the_page() -> None:
+    inputs = dataclasses.replace(service(), name="pathways")
+    made = page_of_service(inputs)
+    [port] = made["services"]["spec"]["ports"]
+    name = made["services"]["metadata"]["name"]
+    assert _fields(IAP_IN_FRONT, "backendRefs") == [[{"name": name, "port": port["port"]}]]
+    assert [one["name"] for one in _fields(IAP_IN_FRONT, "targetRef")] == [name, name]
+    probe = made["deployments"]["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    assert _fields(IAP_IN_FRONT, "requestPath") == [probe["httpGet"]["path"]]
+    [words] = _fields(OAUTH2_PROXY, "args")
+    # (Port 80 is that of http://.)
+    assert f"--upstream=http://{name}" in words
+    assert port["port"] == 80
+    assert {"--pass-authorization-header=true", "--pass-host-header=true"} <= set(words)
 
 
 def test_an_annotation_that_was_changed_by_hand_is_named() -> None:
