@@ -75,7 +75,7 @@ class PageParts:
     Attributes:
       feed: Reads the service; `ServiceFeed.run` is the caller's to start.
       guard: Lets in requests.
-      jobs: This user's submitted jobs.
+      jobs: This user's submitted jobs; None: several people use it, and it shows none.
       own: Finds this user's connections on this machine.
       load: Reads what the service uses of this machine; None: it is not on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
@@ -86,7 +86,7 @@ class PageParts:
 
     feed: ServiceFeed
     guard: PageGuard
-    jobs: JobsFeed
+    jobs: JobsFeed | None = None
     own: OwnEntry = no_own_entry
     load: Callable[[], Mapping[str, Any]] | None = None
     actions: PageActions | None = None
@@ -285,12 +285,15 @@ async def _load(request: web.Request) -> web.StreamResponse:
 
 
 async def _jobs(request: web.Request) -> web.StreamResponse:
-    return web.json_response({"jobs": await request.app[_PARTS].jobs.all_jobs()})
+    jobs = request.app[_PARTS].jobs
+    return web.json_response({"jobs": None if jobs is None else await jobs.all_jobs()})
 
 
 async def _job_output(request: web.Request) -> web.StreamResponse:
-    name = request.query.get("name", "")
-    return web.json_response({"lines": await request.app[_PARTS].jobs.output(name)})
+    jobs = request.app[_PARTS].jobs
+    if jobs is None:
+        raise ServiceNotFound("this page shows no submitted jobs")
+    return web.json_response({"lines": await jobs.output(request.query.get("name", ""))})
 
 
 async def _explain(request: web.Request) -> web.StreamResponse:

@@ -95,17 +95,21 @@ def test_the_overview_has_the_figures_of_the_service(page: Page, script: Script)
 
 
 def test_what_is_hidden_is_not_displayed(browser: Browser, script: Script) -> None:
-    """Whatever `display` its class gives: a page without jobs and load has no figures for them."""
-    with page_of(script) as port, browser.new_context() as context:
+    """Whatever `display` its class gives, as on a page for several people, without jobs and load."""
+    with page_of(script, user="ada@example.org") as port, browser.new_context() as context:
         page = context.new_page()
-        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator(".figure").filter(has_text="Slices in use")).to_contain_text("14 of 20")
         expect(page.locator(".figure").filter(has_text="Jobs")).to_be_hidden()
         expect(page.locator(".figure").filter(has_text="Memory and disk")).to_be_hidden()
+        expect(page.locator("#service")).to_contain_text("signed in as ada@example.org")
+        expect(page.locator("#jobs-link")).to_be_hidden()
         for link in page.get_by_role("navigation").get_by_role("link").all():
             link.click()
             expect(link).to_have_attribute("aria-current", "page")
             assert page.locator("[hidden]:visible").count() == 0
+        page.goto(f"http://127.0.0.1:{port}/#jobs")
+        expect(page.get_by_text("shows none")).to_be_visible()
 
 
 def test_jobs_are_shown_with_their_output_and_cancelled(page: Page, submitted: Jobs) -> None:

@@ -132,6 +132,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 store.listeners.add(schedule);
 await actions.load().catch(() => {});  // without an answer the page is read-only
+// (On a page for several people: jobs are their users' own.)
+document.getElementById("jobs-link").hidden = Boolean(actions.user);
 addEventListener("hashchange", route);
 setInterval(schedule, TICK_MS);
 route();

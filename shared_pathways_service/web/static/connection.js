@@ -98,7 +98,7 @@ export class ConnectionView {
         this.history = answer?.decisions.toReversed() ?? this.history ?? [];
       }),
       poll("api/jobs", {}, (answer) => {
-        if (answer) this.job.hidden = !answer.jobs.some((job) => job.name === name);
+        if (answer) this.job.hidden = !answer.jobs?.some((job) => job.name === name);
       }),
     ];
   }

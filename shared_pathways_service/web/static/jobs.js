@@ -69,6 +69,7 @@ export class JobsView {
       this.jobs = answer?.jobs ?? this.jobs;
       this.problem = problem;
       this.isKnown ||= Boolean(answer);
+      this.isShared = answer?.jobs === null;
       this.show();
     });
   }
@@ -84,7 +85,8 @@ export class JobsView {
 
   show() {
     const found = this.jobs.filter((job) => !this.state || job.state === this.state || (this.state === "active" && isActive(job)));
-    const none = this.jobs.length ? "No job is in this state." : "You have no submitted jobs. In a terminal, sps submit python train.py submits one.";
+    const none = this.isShared ? "Submitted jobs are their users' own: this page, which several people use, shows none."
+      : this.jobs.length ? "No job is in this state." : "You have no submitted jobs. In a terminal, sps submit python train.py submits one.";
     setText(this.told, this.problem ? `The jobs are not known: ${this.problem}` : found.length || !this.isKnown ? "" : none);
     this.table.element.hidden = !found.length;
     this.table.show(found.map((job) => [job.name, job]));
@@ -122,7 +124,7 @@ export class JobView {
   }
 
   take(answer, problem) {
-    const found = answer?.jobs.find((job) => job.name === this.name);
+    const found = answer?.jobs?.find((job) => job.name === this.name);
     this.job = found ?? this.job;
     const gone = answer && !found ? "There is no job of this name now: its files were deleted, or replaced." : "";
     setText(this.told, problem || gone);
