@@ -176,7 +176,6 @@ def _serving() -> list[int]:
     return [one["pid"] for one in status()["executors"] if one["state"] == "serving"]
 
 
-@pytest.mark.real_starts
 def test_memory_and_processor_time_of_executors_are_shown() -> None:
     arguments = ("--engine", "distributed", "--beat-interval", "0.5")
     with service("tpuv6e:2x4=1", spares=0, arguments=arguments), program(COMPUTING) as running:

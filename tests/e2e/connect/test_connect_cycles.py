@@ -59,7 +59,7 @@ say("last", **usage())
 
 
 @pytest.mark.parametrize(
-    "cycles", [4, pytest.param(20, marks=[pytest.mark.long, pytest.mark.real_starts])]
+    "cycles", [4, pytest.param(20, marks=[pytest.mark.thorough, pytest.mark.real_starts])]
 )
 def test_connections_of_one_process_leave_nothing(cycles: int) -> None:
     source = SOURCE.replace("CYCLES", str(cycles))
