@@ -51,6 +51,7 @@ _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
 _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     "cluster_state/pods": {"_CLOCK_SLACK_S"},  # clocks differ by so much
+    "web/identity/assertions": {"_CLOCK_SLACK_S"},
     "flags/policies": {"_WARNING_S"},  # the default of an option
     "jax_client/attachment": {"_LEAST_S"},
     "jax_client/plugin/plugin": {"_SOON_S", "_FIRST_ATTEMPT_S", "_LONGEST_ATTEMPT_S"},
