@@ -27,6 +27,7 @@ from shared_pathways_service.cli.options.serve_options import ServeOptions
 from shared_pathways_service.cli.user_unit import UNIT, write_unit
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime import descriptors
+from shared_pathways_service.runtime.embedded.served_page import served_page
 from shared_pathways_service.runtime.inherited_signals import reset_inherited_signals
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor.supervisor import Supervisor
@@ -71,10 +72,14 @@ def serve(
     descriptors.raise_limit()
     descriptors.check_limit()
     display = _display(as_json=options.as_json)
-    display.introduce(banner(dict(supervisor_options.slices), options.spares))
+    settings = Settings.load()
+    # (A log may be read by others, who could use the token in the address.)
+    served = served_page(settings.runtime_dir) if sys.stdout.isatty() else None
+    page = served or "`sps ui` shows it in the browser"
+    display.introduce(f"{banner(dict(supervisor_options.slices), options.spares)}\nPage: {page}")
     if note := logout_note(os.getpid()):
         print_note(note)
-    raise typer.Exit(asyncio.run(_serve(supervisor_options, Settings.load(), display)))
+    raise typer.Exit(asyncio.run(_serve(supervisor_options, settings, display)))
 
 
 def _install() -> None:

@@ -26,6 +26,7 @@ from shared_pathways_service.kube.handed_over import Login
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
+from shared_pathways_service.runtime.embedded.served_page import served_page
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Snapshot
@@ -105,9 +106,14 @@ class Connection(ReportedState):
             for note in (*self._warnings, *([] if left is None else [str(left)])):
                 error.add_note(note)
             raise
-        self._progress.end("connected")
+        self._progress.end("connected", self._page)
         self._lines.report_attached(self.cluster)
         return self
+
+    def _page(self) -> str | None:
+        """Returns the address of a page of the service of this machine, while there is one."""
+        is_here = self._request.service.home == "embedded"
+        return served_page(self._settings.runtime_dir) if is_here else None
 
     def close(self) -> None:
         """Deletes the proxy, releases the slices, and restores JAX; a second call does nothing.

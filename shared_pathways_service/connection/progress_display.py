@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from shared_pathways_service.connection.link_line import LinkLine
@@ -201,8 +201,14 @@ class Progress:
         if due:
             self.print_line(text)
 
-    def end(self, outcome: str = "") -> None:
-        """Ends a wait; prints the outcome if the wait printed anything."""
+    def end(self, outcome: str = "", page: Callable[[], str | None] = lambda: None) -> None:
+        """Ends a wait; prints the outcome if the wait printed anything.
+
+        Args:
+          outcome: The outcome.
+          page: Finds the address of a page that shows the service, which a terminal shows then: a
+            log may be read by others, who could use the token in it.
+        """
         with self._lock:
             self._waiting = False
             spoke = bool(self._printed) or self._live is not None
@@ -211,6 +217,8 @@ class Progress:
             live.stop()
         if outcome and spoke:
             self.print_line(f"{outcome} after {time.monotonic() - self._began:.1f} s")
+            if LastingStream(self._stream).isatty() and (url := page()) is not None:
+                self.print_line(f"page: {url}")
 
     def _show_live(self) -> None:
         from rich.live import Live  # noqa: PLC0415 - slow to import, and seldom needed

@@ -99,6 +99,21 @@ def test_json_lines_are_events_and_a_second_signal_kills() -> None:
         assert_clean(runtime_paths())
 
 
+def test_its_first_lines_say_how_to_see_it_in_the_browser() -> None:
+    with (
+        subprocess.Popen(
+            [*SPS, "serve", *SMALL], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+        ) as process,
+    ):
+        try:
+            assert wait_for_line(process, "Page: ") == "Page: `sps ui` shows it in the browser\n"
+            wait_for_line(process, "slice.ready")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(DEADLINE_S) == 130
+        finally:
+            process.kill()
+
+
 def test_a_second_service_is_refused_naming_the_first() -> None:
     with serving() as process:
         refused = sps("serve", *SMALL)

@@ -215,3 +215,33 @@ def test_important_events_are_printed_in_quiet_mode() -> None:
     out = io.StringIO()
     Progress(stream=out, quiet=True).print_line("something is left")
     assert out.getvalue() == "sps: something is left\n"
+
+
+@pytest.mark.parametrize(
+    ("out", "url", "shown"),
+    [
+        (Terminal(), "http://127.0.0.1:1/?token=a", True),
+        (Terminal(), None, False),
+        # (A log may be read by others.)
+        (io.StringIO(), "http://127.0.0.1:1/?token=a", False),
+    ],
+)
+def test_a_terminal_shows_the_page_that_is_served(
+    out: io.StringIO, url: str | None, shown: bool
+) -> None:
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(1))
+    progress.tick()
+    progress.end("connected", lambda: url)
+    assert "sps: connected after" in out.getvalue()
+    assert ("sps: page: http://127.0.0.1:1/?token=a\n" in out.getvalue()) is shown
+    assert ("page:" in out.getvalue()) is shown
+
+
+def test_a_quick_connection_shows_nothing() -> None:
+    out = Terminal()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress.end("connected", lambda: "http://127.0.0.1:1/")
+    assert out.getvalue() == ""

@@ -15,6 +15,9 @@ import pytest
 
 from harness.deadlines import wait_until
 from harness.programs import DEADLINE_S, sps_running
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.served_page import served_page
+from shared_pathways_service.runtime.settings import Settings
 
 
 def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:
@@ -36,6 +39,44 @@ def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:
             command.send_signal(signal.SIGINT)
             _, err = command.communicate(timeout=DEADLINE_S)
         assert (command.returncode, err) == (130, "")
+
+
+def test_others_find_the_page_while_it_is_served(own_directories: Path) -> None:
+    directory = Settings.load().runtime_dir
+    assert served_page(directory) is None
+    with sps_running("ui", "--no-browser", "--json") as first:
+        assert first.stdout
+        url = json.loads(first.stdout.readline())["url"]
+        assert served_page(directory) == url
+        file = RuntimePaths(directory).page
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        with sps_running("ui", "--no-browser", "--json") as second:
+            assert second.stdout
+            latest = json.loads(second.stdout.readline())["url"]
+            assert served_page(directory) == latest
+            # The end of the first does not hide the second.
+            first.send_signal(signal.SIGINT)
+            first.communicate(timeout=DEADLINE_S)
+            assert served_page(directory) == latest
+            # What is left of a killed one leads to no other program.
+            second.kill()
+            _, err = second.communicate(timeout=DEADLINE_S)
+            assert f"another page is served already, at {url}" in err
+    assert file.exists()
+    assert served_page(directory) is None
+    with sps_running("ui", "--no-browser", "--json") as third:
+        assert third.stdout
+        address = json.loads(third.stdout.readline())["url"]
+        assert served_page(directory) == address
+        third.send_signal(signal.SIGTERM)
+        _, err = third.communicate(timeout=DEADLINE_S)
+    assert (err, file.exists()) == ("", False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"url": 1, "server": {"pid": 1, "start": ""}}'])
+def test_a_file_of_something_else_is_no_page(tmp_path: Path, text: str) -> None:
+    RuntimePaths(tmp_path).page.write_text(text)
+    assert served_page(tmp_path) is None
 
 
 def test_the_browser_gets_a_private_file_and_no_token(

@@ -57,6 +57,11 @@ class RuntimePaths:
         """The resource manager's state: grants and queue."""
         return self.directory / "rm.db"
 
+    @property
+    def page(self) -> Path:
+        """The address of the page while `sps ui` serves it; a service does not remove it."""
+        return self.directory / "page.json"
+
     def worker_socket(self, slice_number: int, host: int) -> Path:
         """A worker's socket."""
         return self.directory / f"w{slice_number}-{host}.sock"

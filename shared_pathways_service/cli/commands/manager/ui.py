@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.api.page_identity import PageIdentity
-from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
@@ -25,6 +25,7 @@ from shared_pathways_service.cli.lookups.sessions import live_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.options.identity_options import IdentityOptions, takes_identity
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.runtime.embedded.served_page import served_page, serving_page
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.web.browser import has_browser, opened_in_browser
 from shared_pathways_service.web.jobs_feed import JobsFeed
@@ -138,8 +139,21 @@ def ui(
         served = _served_at_socket(make, socket.absolute())
     else:
         served = _served_at_port(make, port, outer)
-    ended_by = asyncio.run(_show(served, settings, no_browser=no_browser, as_json=as_json))
-    raise typer.Exit(_EXIT_CODES[ended_by])
+    shown = _show(
+        served,
+        settings,
+        no_browser=no_browser,
+        as_json=as_json,
+        is_of_machine=place.home == "embedded",
+    )
+    raise typer.Exit(_EXIT_CODES[asyncio.run(shown)])
+
+
+def _recorded(settings: Settings, url: str) -> contextlib.AbstractContextManager[None]:
+    """Lets other commands find the page of the embedded service; says if there is one already."""
+    if (other := served_page(settings.runtime_dir)) is not None:
+        print_note(f"another page is served already, at {other}")
+    return serving_page(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"), url)
 
 
 def _check_shared(behind: str | None, own: Mapping[str, object]) -> None:
@@ -234,6 +248,7 @@ async def _show(
     *,
     no_browser: bool,
     as_json: bool,
+    is_of_machine: bool = False,
 ) -> signal.Signals:
     """Serves a page, and shows where, until a signal; returns the signal."""
     loop = asyncio.get_running_loop()
@@ -250,6 +265,8 @@ async def _show(
         addresses = await undo.enter_async_context(served)
         # (The last one is the proxy's, if there is a proxy.)
         shown = [*addresses.values()][-1]
+        if is_of_machine and "url" in addresses:
+            undo.enter_context(_recorded(settings, shown))
         if as_json:
             print_json(addresses)
         else:
