@@ -174,8 +174,8 @@ def page_of(
     """Serves the page in a thread for the length of the block, and yields its port.
 
     With a command that deletes connections the page may act on the service. It shows what the
-    service uses of its machine if that is given, and is served at `outer` by a proxy as well. With a
-    user it is a page for several people, of whom this one asks.
+    service uses of its machine if that is given, and is served at `outer` by a proxy as well. With
+    a user it is a page for several people, and each request is this user's.
 
     Raises:
       SharedPathwaysError: The port cannot be bound.

@@ -95,7 +95,7 @@ def test_the_overview_has_the_figures_of_the_service(page: Page, script: Script)
 
 
 def test_what_is_hidden_is_not_displayed(browser: Browser, script: Script) -> None:
-    """Whatever `display` its class gives, as on a page for several people, without jobs and load."""
+    """Whatever `display` its class gives; on a page for several people there are no jobs."""
     with page_of(script, user="ada@example.org") as port, browser.new_context() as context:
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{port}/")
