@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,9 +91,11 @@ class JupyterLab:
 
     def address(self, path: str) -> str:
         """Returns an address of the server as soon as it runs, with its token."""
-        address = r"(http://127\.0\.0\.1:\d+\S*/)lab\b"
+        address = r"(http://127\.0\.0\.1:(\d+)\S*/)lab\b"
         found = re.search(address, self._process.wait_for_line(address))
         assert found is not None
+        # (It says so before it listens.)
+        wait_until("JupyterLab to listen", lambda: _accepts(int(found[2])))
         return f"{found[1]}{path}?token={self._token}"
 
     def close(self) -> None:
@@ -119,3 +122,11 @@ class JupyterLab:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(deadline(_ENDING_S))
                 return
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=deadline(5.0)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
