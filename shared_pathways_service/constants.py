@@ -25,10 +25,13 @@ RECOVERING_S = 20.0
 LOST_PROGRAM_GRACE_S = 30.0
 #: Seconds for which a host waits for others in a program over several hosts.
 COLLECTIVE_TIMEOUT_S = 60
-#: An executor is slow if runs take longer than this multiple of the time on its peers, and so many
-#: of them in a row.
+#: An executor is slow if runs take longer than this multiple of the time on its peers; with the
+#: range of the multiple.
 SLOW_EXECUTOR_RATIO = 1.5
+SLOW_EXECUTOR_RATIOS = (1.1, 1000.0)
+#: The number of consecutive runs that show it, with its range.
 SLOW_EXECUTOR_RUNS = 20
+SLOW_EXECUTOR_RUN_COUNTS = (2, 10_000)
 #: Seconds between two reports of a proxy's counters to the resource manager.
 PROXY_COUNTERS_S = 10.0
 #: Seconds that a service which connect() started lives after its last client.

@@ -41,11 +41,11 @@ class MemoryNearLimit(ProxyReport, name="proxy.memory_near_limit"):
 class ExecutorSlow(ProxyReport, name="executor.slow"):
     """Programs take longer on an executor than on its peers; `reason` has the times.
 
-    Reported at most once per minute for each executor.
+    A proxy reports at most four at once, and then one per 2.5 minutes; the service's status has the
+    others as well. The end of the connection ends it without an `ExecutorSlowEnded`.
 
     Attributes:
       virtual_index: The tenant's virtual slice.
-      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
       program: The name of the program that shows it.
@@ -53,7 +53,6 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
     """
 
     virtual_index: int | None = None
-    slice_id: str = ""
     generation: int | None = None
     host: int | None = None
     program: str = ""
@@ -62,16 +61,14 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutorSlowEnded(ProxyReport, name="executor.slow_ended"):
-    """An executor that was slow is as fast as its peers again, has ended, or has no peers any more.
+    """An executor that was slow is as fast as its peers again, has ended, or is not compared any more.
 
     Attributes:
       virtual_index: The tenant's virtual slice.
-      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
     """
 
     virtual_index: int | None = None
-    slice_id: str = ""
     generation: int | None = None
     host: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared_pathways_service.api.shown_numbers import shown_digits
 from shared_pathways_service.cli.display.sizes import shown_size
 from shared_pathways_service.scheduling.book.decisions import span
 
@@ -39,5 +40,5 @@ def shown_cpu_time(executor: Mapping[str, Any]) -> str:
 def shown_ratio(executor: Mapping[str, Any]) -> str:
     """Returns how many times as long programs take as on the peers, e.g. ``2.4x slow``."""
     ratio = executor["time_ratio"]
-    shown = "-" if ratio is None else f"{ratio:.3g}x"
+    shown = "-" if ratio is None else f"{shown_digits(ratio)}x"
     return f"{shown} slow" if executor["slow"] else shown

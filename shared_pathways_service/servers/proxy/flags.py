@@ -37,18 +37,20 @@ def _size_of_last_requests(text: str) -> int:
 
 
 def _slow_ratio(text: str) -> float:
+    least, most = constants.SLOW_EXECUTOR_RATIOS
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 1.1 <= number <= 1000:
-        raise ValueError("a number from 1.1 to 1000")
+    if not least <= number <= most:
+        raise ValueError(f"a number from {least:g} to {most:g}")
     return number
 
 
 def _slow_runs(text: str) -> int:
-    if not text.isdecimal() or not 2 <= int(text) <= 10_000:
-        raise ValueError("a whole number from 2 to 10000")
+    least, most = constants.SLOW_EXECUTOR_RUN_COUNTS
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise ValueError(f"a whole number from {least} to {most}")
     return int(text)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shared_pathways_service.api.shown_numbers import shown_digits, shown_seconds
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_table
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import manager_of
@@ -85,9 +86,9 @@ def _rows(connection: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[tu
             where,
             program["name"],
             str(program["calls"]),
-            _shown_s(program["median_s"]),
-            _shown_s(program["p90_s"]),
-            "-" if program["ratio"] is None else f"{program['ratio']:.3g}x",
+            shown_seconds(program["median_s"]),
+            shown_seconds(program["p90_s"]),
+            "-" if program["ratio"] is None else f"{shown_digits(program['ratio'])}x",
             ", ".join(notes),
         )
 
@@ -104,7 +105,3 @@ def _note(connection: Mapping[str, Any]) -> str:
     if not any(host["programs"] for host in hosts):
         return "no program has run twice on its hosts"
     return ""
-
-
-def _shown_s(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

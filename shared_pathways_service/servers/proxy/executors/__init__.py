@@ -8,7 +8,8 @@
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors
 - `remote_arrays`: arrays on executors
 - `gathering`: arrays made of parts on other executors
-- `executor_times`, `run_comparison`: how long programs take, and which executors are slow
+- `executor_times`, `run_comparison`, `slow_events`: how long programs take, and which executors are
+  slow
 - `executor_link`: commands to an executor, and its reports
 - `executor_streams`: chooses the streams of links: `core_stream`, `public_stream`
 """

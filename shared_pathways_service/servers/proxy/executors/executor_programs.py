@@ -56,7 +56,7 @@ class _Compiled:
       number: Its number there.
       facts: What the first of them says of it.
       devices: The number of its devices on each of them.
-      digest: The digest of its text.
+      digest: Its `digest_of`.
     """
 
     def __init__(self, client: Client, body: pb.CompileProgram) -> None:
@@ -70,7 +70,7 @@ class _Compiled:
         # (If some have compiled it and others failed, it is freed on all.)
         self.facts = client.ask(self.client, self.links, compile=command)[0].facts
         self.devices = self.present.devices_of(body.devices)
-        self.digest = digest_of(body.text) if client.times is not None else b""
+        self.digest = digest_of(body) if client.times is not None else b""
 
     def __del__(self) -> None:
         for link in getattr(self, "links", ()):
@@ -234,7 +234,7 @@ class _Runner:
         client.ask(compiled.client, compiled.links, make_runner=make)
 
     def ran(self, reports: Sequence[pb.ExecutorReport]) -> None:
-        """Has a run compared by its time on each executor, except the first, which warms up."""
+        """Enters the time of a run on each executor, except the first run, which warms up."""
         compiled, times = self.compiled, self._times
         if times is None:
             return

@@ -152,7 +152,7 @@ class PlacedExecutors:
 
     def close(self) -> None:
         """Ends all executors, and waits for the ends of their links."""
-        # (The verdicts on them end with this proxy.)
+        # (With this proxy the verdicts end in the status of the RM. No event says so.)
         self.times.on_change = lambda _event: None
         with self._lock:
             self._is_closed = True
@@ -162,6 +162,7 @@ class PlacedExecutors:
         for placement in running:
             if placement.thread is not None:
                 placement.thread.join(timeouts.PLACEMENT_THREADS_END.s)
+        self.times.close()
         self._executors.close()
 
     # ---- clients
@@ -273,7 +274,7 @@ class _Placement:
         self.thread: threading.Thread | None = None
 
     def executor(self, host: pb.Executor) -> ExecutorId:
-        """Returns what names the executor of a host."""
+        """Returns the name of a host's executor for the comparison of times."""
         return ExecutorId(self.slice_id, self.index, self.generation, host.host_index)
 
     def end(self) -> None:
