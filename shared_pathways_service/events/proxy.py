@@ -61,7 +61,7 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutorSlowEnded(ProxyReport, name="executor.slow_ended"):
-    """An executor that was slow is as fast as its peers again, has ended, or is not compared any more.
+    """An executor that was slow is as fast as its peers again, has ended, or is not compared.
 
     Attributes:
       virtual_index: The tenant's virtual slice.

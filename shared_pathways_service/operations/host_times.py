@@ -75,9 +75,15 @@ def _connection(
         if worker.HasField("executor")
     ]
     hosts.sort(key=lambda host: -(host["time_ratio"] or 0))
-    ratios = [host["time_ratio"] for host in hosts if host["time_ratio"] is not None]
+    # (Hosts of other types are no peers.)
+    kinds = {item.id: item.instance_type for item in status.slices}
+    compared: dict[str, list[dict[str, Any]]] = {}
     for host in hosts:
-        host["slowest"] = len(ratios) > 1 and host is hosts[0]
+        host["slowest"] = False
+        if host["time_ratio"] is not None:
+            compared.setdefault(kinds[host["slice"]], []).append(host)
+    for peers in compared.values():
+        peers[0]["slowest"] = len(peers) > 1
     return {"name": name, "age_s": None if report is None else report.age_s, "hosts": hosts}
 
 

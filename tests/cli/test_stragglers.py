@@ -74,6 +74,26 @@ def test_the_slowest_host_comes_first_and_is_marked() -> None:
     ]
 
 
+def test_each_instance_type_has_a_slowest_host_of_its_own() -> None:
+    answer = pb.GetStatusResponse(runs_executors=True, tenants=[pb.TenantStatus(name="bob")])
+    for name, kind, generation in (("a", "tpuv6e:2x4", 0), ("b", "tpuv6e:2x2", 10)):
+        workers = [
+            pb.WorkerStatus(host_index=one, executor=pb.ExecutorStatus(generation=generation + one))
+            for one in range(2)
+        ]
+        answer.slices.add(id=name, tenant="bob", instance_type=kind, workers=workers)
+    times = status_pb.ExecutorTimes(programs=["jit_f", "jit_g"])
+    for generation, ratio in ((0, 3.0), (1, 0.3), (10, 1.2), (11, 0.9)):
+        one = executor(generation % 10, ratio)
+        one.generation = generation
+        times.executors.append(one)
+    [connection] = times_of(answer, [pb.TenantExecutorTimes(tenant="bob", times=times)], "bob")[
+        "connections"
+    ]
+    marked = [(one["slice"], one["host"]) for one in connection["hosts"] if one["slowest"]]
+    assert marked == [("a", 0), ("b", 0)]
+
+
 def test_times_of_an_earlier_placement_are_not_shown() -> None:
     old = executor(0, 9.0, is_slow=True)
     old.generation = 3
@@ -92,7 +112,7 @@ def test_an_unknown_connection_is_refused() -> None:
     [
         (status(), [], "ada: its proxy has reported nothing yet"),
         (status(hosts=1), report(executor(0, None)), "ada: it has one host, and so nothing to"),
-        (status(), report(), "ada: no program has run twice on its hosts"),
+        (status(), report(), "ada: no program of 1 ms or more has run twice on its hosts"),
         (status(hosts=0), [], "ada: it has no executors now"),
         (pb.GetStatusResponse(runs_executors=True), [], "The service has no connections."),
     ],
@@ -123,6 +143,7 @@ def test_the_table_has_a_row_for_each_host_and_program(capsys: pytest.CaptureFix
         ({"time_ratio": None, "slow": False}, "-"),
         ({"time_ratio": 1.04, "slow": False}, "1.04x"),
         ({"time_ratio": 12.345, "slow": True}, "12.3x slow"),
+        ({"time_ratio": 12_345.0, "slow": True}, "12300x slow"),
     ],
 )
 def test_the_column_of_top(row: dict[str, Any], shown: str) -> None:

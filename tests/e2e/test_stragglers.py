@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import DEADLINE_S
 from harness.programs import Program, program, service, sps, sps_failing, sps_json, status
 
@@ -57,6 +57,9 @@ say("left")
 """
 
 
+LONG_S = deadline(400.0)
+
+
 @contextlib.contextmanager
 def burdened(pid: int) -> Iterator[None]:
     """Has a process run for a small part of the time only."""
@@ -80,16 +83,18 @@ def burdened(pid: int) -> Iterator[None]:
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPS_SLOW_EXECUTOR_RATIO", "2")
+    monkeypatch.setenv("SPS_SLOW_EXECUTOR_RATIO", "5")
     monkeypatch.setenv("SPS_SLOW_EXECUTOR_RUNS", "4")
 
 
-def _expect(running: Program, kind: str, host: int) -> dict[str, Any]:
+def _expect(running: Program, kind: str, host: int, reason: str = "") -> dict[str, Any]:
     """The next event of a kind about a host; others are of a busy machine."""
     while True:
-        data = running.expect_any()
-        event: dict[str, Any] = data["event"]
-        if (event["kind"], event["data"]["host"]) == (kind, host):
+        # (Longer than the interval of events: those of a busy machine may delay it.)
+        event: dict[str, Any] = running.expect_any(LONG_S).get("event", {})
+        if event.get("kind") != kind or event["data"]["host"] != host:
+            continue
+        if event["reason"].endswith(reason):
             return event
 
 
@@ -111,21 +116,20 @@ def test_a_slow_host_is_reported_while_it_is_slow() -> None:
         executors = status()["executors"]
         assert [one["host"] for one in executors] == [0, 1]
         with burdened(executors[1]["pid"]):
+            wait_until("a slow host", lambda: _slow_hosts() == [1], 400.0)
             slow = _expect(running, "executor.slow", 1)
             assert (slow["source"], slow["tenant"]) == ("proxy", name)
-            assert slow["data"]["slice_id"] == "slice-0"
+            assert slow["slice"] == "slice-0"
             assert slow["data"]["program"] == "jit_multiply"
-            assert slow["data"]["ratio"] > 2
-            # (The ratio is that of more runs than the verdict.)
-            wait_until("the status to follow", lambda: _ratios()[1] > 2 > 1 > _ratios()[0])
-            assert _slow_hosts() == [1]
+            assert slow["data"]["ratio"] > 5
+            wait_until("the ratios", lambda: _ratios()[1] > 3 > 1 > _ratios()[0])
             [connection] = sps_json("stragglers", name)["connections"]
             assert connection["name"] == name
             assert [one["host"] for one in connection["hosts"]] == [1, 0]
             slowest = connection["hosts"][0]
             assert (slowest["slow"], slowest["slowest"]) == (True, True)
             assert slowest["programs"][0]["name"] == "jit_multiply"
-            assert slowest["programs"][0]["ratio"] == slowest["time_ratio"] > 2
+            assert slowest["programs"][0]["ratio"] == slowest["time_ratio"] > 3
             rows = [one.split() for one in sps("stragglers").stdout.splitlines()[1:]]
             assert [row[0:2] for row in rows] == [[name, "slice-0"]] * 2
             assert "slow, slowest host" in " ".join(rows[0])
@@ -140,7 +144,7 @@ def test_a_slow_host_is_reported_while_it_is_slow() -> None:
         shown = sps("events", f"--tenant={name}", "--kind=executor.slow", "--json").stdout
         reasons = [json.loads(line)["reason"] for line in shown.splitlines()]
         assert any(one.startswith("host 1 of slice-0: jit_multiply takes") for one in reasons)
-        assert sps_failing("stragglers", "isc-proxy-nobody")[0] == 3
+        assert sps_failing("stragglers", "isc-proxy-unknown")[0] == 3
         running.tell("leave")
         while running.expect_any()["say"] != "left":
             pass
@@ -158,8 +162,7 @@ def test_the_verdict_on_an_executor_ends_with_it() -> None:
         with burdened(slow):
             _expect(running, "executor.slow", 0)
             os.kill(peer, signal.SIGKILL)
-            ended = _expect(running, "executor.slow_ended", 0)
-        assert ended["reason"] == "host 0 of slice-0: it has ended"
+            _expect(running, "executor.slow_ended", 0, "host 0 of slice-0: it has ended")
         wait_until("the status to follow", lambda: not _slow_hosts())
 
 

@@ -103,5 +103,5 @@ def _note(connection: Mapping[str, Any]) -> str:
     if connection["age_s"] is None:
         return "its proxy has reported nothing yet (--proxy_counters_s of the resource manager)"
     if not any(host["programs"] for host in hosts):
-        return "no program has run twice on its hosts"
+        return "no program of 1 ms or more has run twice on its hosts"
     return ""
