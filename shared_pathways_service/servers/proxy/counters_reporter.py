@@ -35,7 +35,7 @@ class CountersReporter:
                 self._thread.start()
         self._wake.set()
 
-    def hurry(self) -> None:
+    def report_now(self) -> None:
         """Reports once before the interval is over, if the RM has asked for reports."""
         self._wake.set()
 

@@ -335,14 +335,14 @@ def _link(
         def report(event: ProxyReport) -> None:
             link.report(event)
             # (The status of the resource manager follows its events.)
-            counters.hurry()
+            counters.report_now()
 
         placed.times.on_change = report
     return link
 
 
 def _counters(engine: Engine, service: ProxyService) -> GetCountersResponse:
-    """Returns what is reported to the resource manager: counters, and times on executors."""
+    """Returns the report for the resource manager: counters, and times on executors."""
     found = service.counters()
     if engine.placed_executors is not None:
         found.executor_times.CopyFrom(engine.placed_executors.times.message())
