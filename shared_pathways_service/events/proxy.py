@@ -46,6 +46,7 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
 
     Attributes:
       virtual_index: The tenant's virtual slice.
+      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
       program: The name of the program that shows it.
@@ -53,6 +54,7 @@ class ExecutorSlow(ProxyReport, name="executor.slow"):
     """
 
     virtual_index: int | None = None
+    slice_id: str = ""
     generation: int | None = None
     host: int | None = None
     program: str = ""
@@ -65,10 +67,12 @@ class ExecutorSlowEnded(ProxyReport, name="executor.slow_ended"):
 
     Attributes:
       virtual_index: The tenant's virtual slice.
+      slice_id: The physical slice.
       generation: The placement's generation.
       host: The index of the executor's host in the slice.
     """
 
     virtual_index: int | None = None
+    slice_id: str = ""
     generation: int | None = None
     host: int | None = None

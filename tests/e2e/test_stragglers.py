@@ -119,7 +119,7 @@ def test_a_slow_host_is_reported_while_it_is_slow() -> None:
             wait_until("a slow host", lambda: _slow_hosts() == [1], 400.0)
             slow = _expect(running, "executor.slow", 1)
             assert (slow["source"], slow["tenant"]) == ("proxy", name)
-            assert slow["slice"] == "slice-0"
+            assert slow["data"]["slice_id"] == "slice-0"
             assert slow["data"]["program"] == "jit_multiply"
             assert slow["data"]["ratio"] > 5
             wait_until("the ratios", lambda: _ratios()[1] > 3 > 1 > _ratios()[0])

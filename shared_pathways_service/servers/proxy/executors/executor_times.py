@@ -186,12 +186,14 @@ class ExecutorTimes:
 
 def _event_of(change: Change) -> ProxyReport:
     executor = change.executor
+    # (`slice_id` too: a client gets events with its virtual slice as `slice`.)
     where = f"host {executor.host_index} of {executor.slice_id}"
     if not change.is_slow:
         return ExecutorSlowEnded(
             reason=fitting_text(f"{where}: {change.reason}"),
             slice=executor.slice_id,
             virtual_index=executor.virtual_index,
+            slice_id=executor.slice_id,
             generation=executor.generation,
             host=executor.host_index,
         )
@@ -199,6 +201,7 @@ def _event_of(change: Change) -> ProxyReport:
         reason=fitting_text(f"{where}: {change.reason}"),
         slice=executor.slice_id,
         virtual_index=executor.virtual_index,
+        slice_id=executor.slice_id,
         generation=executor.generation,
         host=executor.host_index,
         program=change.program,

@@ -54,6 +54,7 @@ def test_a_verdict_is_an_event_that_names_the_host() -> None:
     where: dict[str, Any] = {
         "slice": "slice-7",
         "virtual_index": 1,
+        "slice_id": "slice-7",
         "generation": 5,
         "host": 1,
     }
