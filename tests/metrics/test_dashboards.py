@@ -21,6 +21,7 @@ import pytest
 import yaml
 from prometheus_client import Metric
 
+from harness.layers.needed_programs import needed_program
 from harness.processes import DEADLINE_S, REPOSITORY
 from harness.promql import (
     Use,
@@ -242,10 +243,8 @@ def test_an_alert_fires_at_the_first_report_of_its_kind(tmp_path: Path) -> None:
 
 
 def _promtool(directory: Path, tests: list[dict[str, Any]], *files: Path) -> None:
-    """Has Prometheus' own tool answer queries; skips where it is not installed."""
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("no promtool: install it, e.g. apt-get install prometheus")
+    """Has Prometheus' own tool answer queries; skips where it is not installed, except in CI."""
+    program = needed_program("promtool", "install it, e.g. apt-get install prometheus")
     path = directory / "tests.yaml"
     path.write_text(json.dumps({"rule_files": [str(file) for file in files], "tests": tests}))
     answer = subprocess.run(
