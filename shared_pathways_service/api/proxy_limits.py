@@ -25,6 +25,8 @@ class ProxyLimits:
     max_requests: int = 16_384
     max_message_bytes: int = 256 << 20
     max_sessions: int = 32
+    trace_s: int = 600
+    trace_bytes: int = 256 << 20
 
     def lowered(self, asked: Mapping[str, int]) -> ProxyLimits:
         """Returns these limits, some of them lowered; raises InvalidRequestError."""
@@ -89,6 +91,11 @@ LIMITS: Final[Mapping[str, Limit]] = {
             help="Limit the length of a request; the longest are programs with their constants.",
         ),
         Limit(name="max_sessions", help="Limit the concurrent sessions of a proxy."),
+        Limit(name="trace_s", help="Limit the seconds of a profile of a proxy and its executors."),
+        Limit(
+            name="trace_bytes",
+            help="Limit the bytes of such a profile, of which each process gets an equal part.",
+        ),
     )
 }
 

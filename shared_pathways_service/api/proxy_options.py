@@ -60,6 +60,8 @@ class ProxyOptions:
       max_requests: Likewise, unanswered requests of a session.
       max_message_bytes: Likewise, the size of a request.
       max_sessions: Likewise, concurrent sessions.
+      trace_s: Likewise, seconds of a profile (`jax.profiler`, ``sps profile``).
+      trace_bytes: Likewise, bytes of a profile.
       cpu: CPU request of its pod, as a Kubernetes quantity, e.g. ``"4"`` or ``"500m"``.
       memory: Memory request and limit of its pod, e.g. ``"32Gi"``.
       node_selector: Labels that its node must have.
@@ -80,6 +82,8 @@ class ProxyOptions:
     max_requests: int | None = None
     max_message_bytes: int | None = None
     max_sessions: int | None = None
+    trace_s: int | None = None
+    trace_bytes: int | None = None
     cpu: str = "4"
     memory: str = "32Gi"
     node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)

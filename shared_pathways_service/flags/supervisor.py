@@ -73,6 +73,8 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
     max_requests: int = limit_flag("max_requests")
     max_message_bytes: int = limit_flag("max_message_bytes")
     max_sessions: int = limit_flag("max_sessions")
+    trace_s: int = limit_flag("trace_s")
+    trace_bytes: int = limit_flag("trace_bytes")
     ffi_library_dir: str = flag(
         "",
         env="SPS_ALLOW_FFI_LIBRARIES",

@@ -9,7 +9,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed
-from shared_pathways_service.jax_client.plugin import callbacks, quiet, sockets, transfer_files
+from shared_pathways_service.jax_client.plugin import (
+    callbacks,
+    profiles,
+    quiet,
+    sockets,
+    transfer_files,
+)
 from shared_pathways_service.patience import timeouts
 
 if TYPE_CHECKING:
@@ -65,6 +71,7 @@ class HeldClient:
     def _hang_up(self) -> None:
         quiet.suppress()
         callbacks.end(self._client)
+        profiles.end(self._client)
         transfer_files.end()
         if not sockets.shut_down(self._peer, timeouts.CLIENT_CLOSE.s):
             _log.warning(

@@ -35,6 +35,7 @@ backend: Any = importlib.import_module("jax.extend.backend")
 compiler: Any = importlib.import_module("jax._src.compiler")
 custom_partitioning: Any = importlib.import_module("jax._src.custom_partitioning")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
+profiler: Any = importlib.import_module("jax._src.profiler")
 pjit: Any = importlib.import_module("jax._src.pjit")
 pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
@@ -72,6 +73,10 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (jaxlib.LoadedExecutable, "execute_sharded", "runs a program"),
     (jaxlib.ArrayImpl, "is_deleted", "is called before an array is read"),
     (jaxlib, "batched_device_put", "puts arrays on devices"),
+    # A profile has the proxy's part, too, see `profiles`.
+    (profiler, "start_trace", "begins a profile"),
+    (profiler, "stop_trace", "ends it"),
+    (profiler, "ProfileOptions", "what it has"),
     # A factory can be registered publicly, but not removed or restored.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must ignore a second `proxy`.

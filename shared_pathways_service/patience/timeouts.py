@@ -89,6 +89,14 @@ CALLBACKS_OPEN = Timeout(20.0)
 CALLBACKS_CLOSE = Timeout(1.0)
 #: The next call of a callback, when effects are awaited.
 CALLBACKS_QUIET = Timeout(10.0)
+#: The start of a profile by a proxy and its executors.
+PROFILE_START = Timeout(30.0)
+#: The answer of a proxy's clock, and each part of a profile.
+PROFILE_REPLY = Timeout(30.0)
+#: The end of a profile by a proxy and its executors, which make files of it.
+PROFILE_COLLECTION = Timeout(180.0)
+#: The end of the thread that reads a profile.
+PROFILE_CLOSE = Timeout(5.0)
 #: A connection to a proxy, by which forked children know it.
 FORKED_PEER = Timeout(5.0)
 #: The least for which a connection must stay open to count as accepted.
@@ -358,8 +366,6 @@ PEER_READ = Timeout(30.0)
 SNAPSHOT = Timeout(300.0)
 #: Saves that are in progress at the end.
 SAVES_AT_END = Timeout(600.0)
-#: The end of a profile.
-PROFILE_END = Timeout(30.0)
 #: A save that was in progress when a slice was lost.
 SAVE_AT_LOSS = Timeout(60.0)
 #: Fetches from the slices, if one hangs.

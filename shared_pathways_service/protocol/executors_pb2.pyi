@@ -166,6 +166,7 @@ class ExecutorCommand(_message.Message):
     MAKE_PYTHON_FIELD_NUMBER: _builtins.int
     CALL_PYTHON_FIELD_NUMBER: _builtins.int
     ABANDON_PYTHON_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """0: no report"""
     client: _builtins.int
@@ -209,6 +210,8 @@ class ExecutorCommand(_message.Message):
     def call_python(self) -> Global___CallPython: ...
     @_builtins.property
     def abandon_python(self) -> Global___AbandonPython: ...
+    @_builtins.property
+    def profile(self) -> Global___ProfileExecutor: ...
     def __init__(
         self,
         *,
@@ -234,12 +237,13 @@ class ExecutorCommand(_message.Message):
         make_python: Global___MakePython | None = ...,
         call_python: Global___CallPython | None = ...,
         abandon_python: Global___AbandonPython | None = ...,
+        profile: Global___ProfileExecutor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "offer", b"offer", "open", b"open", "profile", b"profile", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "offer", b"offer", "open", b"open", "profile", b"profile", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet", "offer", "gather", "make_python", "call_python", "abandon_python"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet", "offer", "gather", "make_python", "call_python", "abandon_python", "profile"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -956,6 +960,59 @@ class AbandonPython(_message.Message):
 Global___AbandonPython: _TypeAlias = AbandonPython  # noqa: Y015
 
 @_typing.final
+class ProfileExecutor(_message.Message):
+    """Profiles this process; one profile at a time. Its report has the clock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Action:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ProfileExecutor._Action.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CLOCK: ProfileExecutor._Action.ValueType  # 0
+        START: ProfileExecutor._Action.ValueType  # 1
+        STOP: ProfileExecutor._Action.ValueType  # 2
+        """the bytes of the profile, an XSpace, come before the report"""
+        DROP: ProfileExecutor._Action.ValueType  # 3
+        """ends the profile, if there is one, and forgets it"""
+
+    class Action(_Action, metaclass=_ActionEnumTypeWrapper): ...
+    CLOCK: ProfileExecutor.Action.ValueType  # 0
+    START: ProfileExecutor.Action.ValueType  # 1
+    STOP: ProfileExecutor.Action.ValueType  # 2
+    """the bytes of the profile, an XSpace, come before the report"""
+    DROP: ProfileExecutor.Action.ValueType  # 3
+    """ends the profile, if there is one, and forgets it"""
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    HOST_TRACER_LEVEL_FIELD_NUMBER: _builtins.int
+    PYTHON_TRACER_LEVEL_FIELD_NUMBER: _builtins.int
+    MOST_BYTES_FIELD_NUMBER: _builtins.int
+    action: Global___ProfileExecutor.Action.ValueType
+    host_tracer_level: _builtins.int
+    """of START: those of jax.profiler.ProfileOptions"""
+    python_tracer_level: _builtins.int
+    most_bytes: _builtins.int
+    """of STOP: a larger profile is an error"""
+    def __init__(
+        self,
+        *,
+        action: Global___ProfileExecutor.Action.ValueType = ...,
+        host_tracer_level: _builtins.int = ...,
+        python_tracer_level: _builtins.int = ...,
+        most_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "host_tracer_level", b"host_tracer_level", "most_bytes", b"most_bytes", "python_tracer_level", b"python_tracer_level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfileExecutor: _TypeAlias = ProfileExecutor  # noqa: Y015
+
+@_typing.final
 class ExecutorReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -966,7 +1023,7 @@ class ExecutorReport(_message.Message):
     FACTS_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     IS_BROKEN_FIELD_NUMBER: _builtins.int
-    RUN_NS_FIELD_NUMBER: _builtins.int
+    CLOCK_NS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     code: _builtins.int
     """absl's; 0: done"""
@@ -974,10 +1031,8 @@ class ExecutorReport(_message.Message):
     description: _builtins.bytes
     is_broken: _builtins.bool
     """the client of this command runs no more programs over several hosts"""
-    run_ns: _builtins.int
-    """Of a program that has run: from its start here to its end here, without the wait for earlier
-    programs, but with those for other hosts in collectives.
-    """
+    clock_ns: _builtins.int
+    """of a profile's command: nanoseconds since 1970"""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Of a fetched array, in C order; of a large one none; or the strings that a function returned."""
@@ -996,11 +1051,11 @@ class ExecutorReport(_message.Message):
         facts: Global___ProgramFacts | None = ...,
         description: _builtins.bytes | None = ...,
         is_broken: _builtins.bool = ...,
-        run_ns: _builtins.int = ...,
+        clock_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "description", b"description", "facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "code", b"code", "description", b"description", "facts", b"facts", "is_broken", b"is_broken", "message", b"message", "number", b"number", "pieces", b"pieces", "run_ns", b"run_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "clock_ns", b"clock_ns", "code", b"code", "description", b"description", "facts", b"facts", "is_broken", b"is_broken", "message", b"message", "number", b"number", "pieces", b"pieces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015

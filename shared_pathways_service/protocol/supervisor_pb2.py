@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shared_pathways_service.protocol import tenant_pb2 as shared__pathways__service_dot_protocol_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1shared_pathways_service/protocol/supervisor.proto\x12\x1ashared_pathways_service.v1\x1a-shared_pathways_service/protocol/tenant.proto\"^\n\x0bJoinRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x02 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x03 \x01(\r\x12\x0b\n\x03who\x18\x04 \x01(\t\"\xb2\x01\n\tJoinReply\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x16\n\x0ejaxlib_version\x18\x03 \x01(\t\x12 \n\x18resource_manager_address\x18\x04 \x01(\t\x12\x16\n\x0einstance_types\x18\x05 \x03(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07log_dir\x18\x07 \x01(\t\x12\x10\n\x08\x64\x65tached\x18\x08 \x01(\x08\"\xf1\x03\n\x12\x43reateProxyRequest\x12\x39\n\x06tenant\x18\x12 \x01(\x0b\x32).shared_pathways_service.v1.TenantRequest\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x11\n\txla_flags\x18\n \x03(\t\x12\x15\n\x08tcp_port\x18\x0b \x01(\rH\x00\x88\x01\x01\x12\x11\n\towner_pid\x18\x0c \x01(\r\x12\x13\n\x0bowner_start\x18\r \x01(\t\x12\x37\n\x06limits\x18\x10 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x12\x13\n\x0b\x66\x66i_targets\x18\x11 \x03(\t\x12\x18\n\x10\x63olocated_python\x18\x13 \x01(\x08\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0evirtual_slices\x18\x03 \x03(\t\x12\x16\n\x0e\x65lastic_slices\x18\x04 \x01(\r\x12\x10\n\x08priority\x18\x05 \x01(\x05\x12\x1c\n\x0fqueue_timeout_s\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x0c\n\x04user\x18\x07 \x01(\t\x12\x0c\n\x04team\x18\x08 \x01(\t\x12\x0c\n\x04host\x18\t \x01(\t\x12\x16\n\x0emax_lifetime_s\x18\x0f \x01(\x01\x42\x0b\n\t_tcp_portB\x12\n\x10_queue_timeout_sJ\x04\x08\x0e\x10\x0f\"\xad\x01\n\x0bProxyLimits\x12!\n\x19\x64\x65vice_memory_limit_bytes\x18\x01 \x01(\x04\x12\x1f\n\x17host_memory_limit_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bmax_handles\x18\x03 \x01(\x04\x12\x14\n\x0cmax_requests\x18\x04 \x01(\x04\x12\x19\n\x11max_message_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cmax_sessions\x18\x06 \x01(\x04\"\xe0\x03\n\x05Proxy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x36\n\x05state\x18\x04 \x01(\x0e\x32\'.shared_pathways_service.v1.Proxy.State\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x10\n\x08tcp_port\x18\x06 \x01(\r\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x16\n\texit_code\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x10\n\x08log_tail\x18\n \x03(\t\x12\x10\n\x08log_path\x18\x0b \x01(\t\x12\r\n\x05token\x18\x0c \x01(\t\x12\x0f\n\x07\x63reated\x18\r \x01(\t\x12\x11\n\towner_pid\x18\x0e \x01(\r\x12\x13\n\x0b\x65xit_report\x18\x0f \x01(\t\x12\x37\n\x06limits\x18\x10 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x12\x14\n\x0ctransfer_dir\x18\x11 \x01(\t\"R\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0b\n\x07SERVING\x10\x02\x12\n\n\x06\x45XITED\x10\x03\x12\x0b\n\x07\x44\x45LETED\x10\x04\x42\x0c\n\n_exit_code\"!\n\x11WatchProxyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"P\n\x12\x44\x65leteProxyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"&\n\x13\x44\x65leteProxyResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\"\x15\n\x13GetProcessesRequest\"\xb9\x02\n\x14GetProcessesResponse\x12K\n\tprocesses\x18\x01 \x03(\x0b\x32\x38.shared_pathways_service.v1.GetProcessesResponse.Process\x12\x32\n\x07proxies\x18\x02 \x03(\x0b\x32!.shared_pathways_service.v1.Proxy\x12=\n\x0cproxy_limits\x18\x03 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x1a\x61\n\x07Process\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05slice\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x10\n\x08restarts\x18\x06 \x01(\r\"\xb6\x01\n\x13\x44isturbSliceRequest\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x42\n\x04kind\x18\x02 \x01(\x0e\x32\x34.shared_pathways_service.v1.DisturbSliceRequest.Kind\x12\x0e\n\x06hold_s\x18\x03 \x01(\x01\"<\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x08\n\x04KILL\x10\x01\x12\x08\n\x04HANG\x10\x02\x12\n\n\x06LET_GO\x10\x03\"\'\n\x14\x44isturbSliceResponse\x12\x0f\n\x07workers\x18\x01 \x01(\r\"\x1f\n\x10SubmitJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"!\n\x11SubmitJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\" \n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"&\n\x11\x43\x61ncelJobResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"!\n\x0fShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x12\n\x10ShutdownResponse2\xbb\x07\n\nSupervisor\x12X\n\x04Join\x12\'.shared_pathways_service.v1.JoinRequest\x1a%.shared_pathways_service.v1.JoinReply0\x01\x12`\n\x0b\x43reateProxy\x12..shared_pathways_service.v1.CreateProxyRequest\x1a!.shared_pathways_service.v1.Proxy\x12`\n\nWatchProxy\x12-.shared_pathways_service.v1.WatchProxyRequest\x1a!.shared_pathways_service.v1.Proxy0\x01\x12n\n\x0b\x44\x65leteProxy\x12..shared_pathways_service.v1.DeleteProxyRequest\x1a/.shared_pathways_service.v1.DeleteProxyResponse\x12q\n\x0cGetProcesses\x12/.shared_pathways_service.v1.GetProcessesRequest\x1a\x30.shared_pathways_service.v1.GetProcessesResponse\x12q\n\x0c\x44isturbSlice\x12/.shared_pathways_service.v1.DisturbSliceRequest\x1a\x30.shared_pathways_service.v1.DisturbSliceResponse\x12h\n\tSubmitJob\x12,.shared_pathways_service.v1.SubmitJobRequest\x1a-.shared_pathways_service.v1.SubmitJobResponse\x12h\n\tCancelJob\x12,.shared_pathways_service.v1.CancelJobRequest\x1a-.shared_pathways_service.v1.CancelJobResponse\x12\x65\n\x08Shutdown\x12+.shared_pathways_service.v1.ShutdownRequest\x1a,.shared_pathways_service.v1.ShutdownResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1shared_pathways_service/protocol/supervisor.proto\x12\x1ashared_pathways_service.v1\x1a-shared_pathways_service/protocol/tenant.proto\"^\n\x0bJoinRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x02 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x03 \x01(\r\x12\x0b\n\x03who\x18\x04 \x01(\t\"\xb2\x01\n\tJoinReply\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x16\n\x0ejaxlib_version\x18\x03 \x01(\t\x12 \n\x18resource_manager_address\x18\x04 \x01(\t\x12\x16\n\x0einstance_types\x18\x05 \x03(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07log_dir\x18\x07 \x01(\t\x12\x10\n\x08\x64\x65tached\x18\x08 \x01(\x08\"\xf1\x03\n\x12\x43reateProxyRequest\x12\x39\n\x06tenant\x18\x12 \x01(\x0b\x32).shared_pathways_service.v1.TenantRequest\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x11\n\txla_flags\x18\n \x03(\t\x12\x15\n\x08tcp_port\x18\x0b \x01(\rH\x00\x88\x01\x01\x12\x11\n\towner_pid\x18\x0c \x01(\r\x12\x13\n\x0bowner_start\x18\r \x01(\t\x12\x37\n\x06limits\x18\x10 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x12\x13\n\x0b\x66\x66i_targets\x18\x11 \x03(\t\x12\x18\n\x10\x63olocated_python\x18\x13 \x01(\x08\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0evirtual_slices\x18\x03 \x03(\t\x12\x16\n\x0e\x65lastic_slices\x18\x04 \x01(\r\x12\x10\n\x08priority\x18\x05 \x01(\x05\x12\x1c\n\x0fqueue_timeout_s\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x0c\n\x04user\x18\x07 \x01(\t\x12\x0c\n\x04team\x18\x08 \x01(\t\x12\x0c\n\x04host\x18\t \x01(\t\x12\x16\n\x0emax_lifetime_s\x18\x0f \x01(\x01\x42\x0b\n\t_tcp_portB\x12\n\x10_queue_timeout_sJ\x04\x08\x0e\x10\x0f\"\xd3\x01\n\x0bProxyLimits\x12!\n\x19\x64\x65vice_memory_limit_bytes\x18\x01 \x01(\x04\x12\x1f\n\x17host_memory_limit_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bmax_handles\x18\x03 \x01(\x04\x12\x14\n\x0cmax_requests\x18\x04 \x01(\x04\x12\x19\n\x11max_message_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cmax_sessions\x18\x06 \x01(\x04\x12\x0f\n\x07trace_s\x18\x07 \x01(\x04\x12\x13\n\x0btrace_bytes\x18\x08 \x01(\x04\"\xe0\x03\n\x05Proxy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x36\n\x05state\x18\x04 \x01(\x0e\x32\'.shared_pathways_service.v1.Proxy.State\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x10\n\x08tcp_port\x18\x06 \x01(\r\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x16\n\texit_code\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x10\n\x08log_tail\x18\n \x03(\t\x12\x10\n\x08log_path\x18\x0b \x01(\t\x12\r\n\x05token\x18\x0c \x01(\t\x12\x0f\n\x07\x63reated\x18\r \x01(\t\x12\x11\n\towner_pid\x18\x0e \x01(\r\x12\x13\n\x0b\x65xit_report\x18\x0f \x01(\t\x12\x37\n\x06limits\x18\x10 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x12\x14\n\x0ctransfer_dir\x18\x11 \x01(\t\"R\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0b\n\x07SERVING\x10\x02\x12\n\n\x06\x45XITED\x10\x03\x12\x0b\n\x07\x44\x45LETED\x10\x04\x42\x0c\n\n_exit_code\"!\n\x11WatchProxyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"P\n\x12\x44\x65leteProxyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"&\n\x13\x44\x65leteProxyResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\"\x15\n\x13GetProcessesRequest\"\xb9\x02\n\x14GetProcessesResponse\x12K\n\tprocesses\x18\x01 \x03(\x0b\x32\x38.shared_pathways_service.v1.GetProcessesResponse.Process\x12\x32\n\x07proxies\x18\x02 \x03(\x0b\x32!.shared_pathways_service.v1.Proxy\x12=\n\x0cproxy_limits\x18\x03 \x01(\x0b\x32\'.shared_pathways_service.v1.ProxyLimits\x1a\x61\n\x07Process\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05slice\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x10\n\x08restarts\x18\x06 \x01(\r\"\xb6\x01\n\x13\x44isturbSliceRequest\x12\r\n\x05slice\x18\x01 \x01(\t\x12\x42\n\x04kind\x18\x02 \x01(\x0e\x32\x34.shared_pathways_service.v1.DisturbSliceRequest.Kind\x12\x0e\n\x06hold_s\x18\x03 \x01(\x01\"<\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x08\n\x04KILL\x10\x01\x12\x08\n\x04HANG\x10\x02\x12\n\n\x06LET_GO\x10\x03\"\'\n\x14\x44isturbSliceResponse\x12\x0f\n\x07workers\x18\x01 \x01(\r\"\x1f\n\x10SubmitJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"!\n\x11SubmitJobResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\" \n\x10\x43\x61ncelJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"&\n\x11\x43\x61ncelJobResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"!\n\x0fShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x12\n\x10ShutdownResponse2\xbb\x07\n\nSupervisor\x12X\n\x04Join\x12\'.shared_pathways_service.v1.JoinRequest\x1a%.shared_pathways_service.v1.JoinReply0\x01\x12`\n\x0b\x43reateProxy\x12..shared_pathways_service.v1.CreateProxyRequest\x1a!.shared_pathways_service.v1.Proxy\x12`\n\nWatchProxy\x12-.shared_pathways_service.v1.WatchProxyRequest\x1a!.shared_pathways_service.v1.Proxy0\x01\x12n\n\x0b\x44\x65leteProxy\x12..shared_pathways_service.v1.DeleteProxyRequest\x1a/.shared_pathways_service.v1.DeleteProxyResponse\x12q\n\x0cGetProcesses\x12/.shared_pathways_service.v1.GetProcessesRequest\x1a\x30.shared_pathways_service.v1.GetProcessesResponse\x12q\n\x0c\x44isturbSlice\x12/.shared_pathways_service.v1.DisturbSliceRequest\x1a\x30.shared_pathways_service.v1.DisturbSliceResponse\x12h\n\tSubmitJob\x12,.shared_pathways_service.v1.SubmitJobRequest\x1a-.shared_pathways_service.v1.SubmitJobResponse\x12h\n\tCancelJob\x12,.shared_pathways_service.v1.CancelJobRequest\x1a-.shared_pathways_service.v1.CancelJobResponse\x12\x65\n\x08Shutdown\x12+.shared_pathways_service.v1.ShutdownRequest\x1a,.shared_pathways_service.v1.ShutdownResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,41 +39,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEPROXYREQUEST']._serialized_start=406
   _globals['_CREATEPROXYREQUEST']._serialized_end=903
   _globals['_PROXYLIMITS']._serialized_start=906
-  _globals['_PROXYLIMITS']._serialized_end=1079
-  _globals['_PROXY']._serialized_start=1082
-  _globals['_PROXY']._serialized_end=1562
-  _globals['_PROXY_STATE']._serialized_start=1466
-  _globals['_PROXY_STATE']._serialized_end=1548
-  _globals['_WATCHPROXYREQUEST']._serialized_start=1564
-  _globals['_WATCHPROXYREQUEST']._serialized_end=1597
-  _globals['_DELETEPROXYREQUEST']._serialized_start=1599
-  _globals['_DELETEPROXYREQUEST']._serialized_end=1679
-  _globals['_DELETEPROXYRESPONSE']._serialized_start=1681
-  _globals['_DELETEPROXYRESPONSE']._serialized_end=1719
-  _globals['_GETPROCESSESREQUEST']._serialized_start=1721
-  _globals['_GETPROCESSESREQUEST']._serialized_end=1742
-  _globals['_GETPROCESSESRESPONSE']._serialized_start=1745
-  _globals['_GETPROCESSESRESPONSE']._serialized_end=2058
-  _globals['_GETPROCESSESRESPONSE_PROCESS']._serialized_start=1961
-  _globals['_GETPROCESSESRESPONSE_PROCESS']._serialized_end=2058
-  _globals['_DISTURBSLICEREQUEST']._serialized_start=2061
-  _globals['_DISTURBSLICEREQUEST']._serialized_end=2243
-  _globals['_DISTURBSLICEREQUEST_KIND']._serialized_start=2183
-  _globals['_DISTURBSLICEREQUEST_KIND']._serialized_end=2243
-  _globals['_DISTURBSLICERESPONSE']._serialized_start=2245
-  _globals['_DISTURBSLICERESPONSE']._serialized_end=2284
-  _globals['_SUBMITJOBREQUEST']._serialized_start=2286
-  _globals['_SUBMITJOBREQUEST']._serialized_end=2317
-  _globals['_SUBMITJOBRESPONSE']._serialized_start=2319
-  _globals['_SUBMITJOBRESPONSE']._serialized_end=2352
-  _globals['_CANCELJOBREQUEST']._serialized_start=2354
-  _globals['_CANCELJOBREQUEST']._serialized_end=2386
-  _globals['_CANCELJOBRESPONSE']._serialized_start=2388
-  _globals['_CANCELJOBRESPONSE']._serialized_end=2426
-  _globals['_SHUTDOWNREQUEST']._serialized_start=2428
-  _globals['_SHUTDOWNREQUEST']._serialized_end=2461
-  _globals['_SHUTDOWNRESPONSE']._serialized_start=2463
-  _globals['_SHUTDOWNRESPONSE']._serialized_end=2481
-  _globals['_SUPERVISOR']._serialized_start=2484
-  _globals['_SUPERVISOR']._serialized_end=3439
+  _globals['_PROXYLIMITS']._serialized_end=1117
+  _globals['_PROXY']._serialized_start=1120
+  _globals['_PROXY']._serialized_end=1600
+  _globals['_PROXY_STATE']._serialized_start=1504
+  _globals['_PROXY_STATE']._serialized_end=1586
+  _globals['_WATCHPROXYREQUEST']._serialized_start=1602
+  _globals['_WATCHPROXYREQUEST']._serialized_end=1635
+  _globals['_DELETEPROXYREQUEST']._serialized_start=1637
+  _globals['_DELETEPROXYREQUEST']._serialized_end=1717
+  _globals['_DELETEPROXYRESPONSE']._serialized_start=1719
+  _globals['_DELETEPROXYRESPONSE']._serialized_end=1757
+  _globals['_GETPROCESSESREQUEST']._serialized_start=1759
+  _globals['_GETPROCESSESREQUEST']._serialized_end=1780
+  _globals['_GETPROCESSESRESPONSE']._serialized_start=1783
+  _globals['_GETPROCESSESRESPONSE']._serialized_end=2096
+  _globals['_GETPROCESSESRESPONSE_PROCESS']._serialized_start=1999
+  _globals['_GETPROCESSESRESPONSE_PROCESS']._serialized_end=2096
+  _globals['_DISTURBSLICEREQUEST']._serialized_start=2099
+  _globals['_DISTURBSLICEREQUEST']._serialized_end=2281
+  _globals['_DISTURBSLICEREQUEST_KIND']._serialized_start=2221
+  _globals['_DISTURBSLICEREQUEST_KIND']._serialized_end=2281
+  _globals['_DISTURBSLICERESPONSE']._serialized_start=2283
+  _globals['_DISTURBSLICERESPONSE']._serialized_end=2322
+  _globals['_SUBMITJOBREQUEST']._serialized_start=2324
+  _globals['_SUBMITJOBREQUEST']._serialized_end=2355
+  _globals['_SUBMITJOBRESPONSE']._serialized_start=2357
+  _globals['_SUBMITJOBRESPONSE']._serialized_end=2390
+  _globals['_CANCELJOBREQUEST']._serialized_start=2392
+  _globals['_CANCELJOBREQUEST']._serialized_end=2424
+  _globals['_CANCELJOBRESPONSE']._serialized_start=2426
+  _globals['_CANCELJOBRESPONSE']._serialized_end=2464
+  _globals['_SHUTDOWNREQUEST']._serialized_start=2466
+  _globals['_SHUTDOWNREQUEST']._serialized_end=2499
+  _globals['_SHUTDOWNRESPONSE']._serialized_start=2501
+  _globals['_SHUTDOWNRESPONSE']._serialized_end=2519
+  _globals['_SUPERVISOR']._serialized_start=2522
+  _globals['_SUPERVISOR']._serialized_end=3477
 # @@protoc_insertion_point(module_scope)

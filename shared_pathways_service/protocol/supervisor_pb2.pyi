@@ -207,6 +207,8 @@ class ProxyLimits(_message.Message):
     MAX_REQUESTS_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_SESSIONS_FIELD_NUMBER: _builtins.int
+    TRACE_S_FIELD_NUMBER: _builtins.int
+    TRACE_BYTES_FIELD_NUMBER: _builtins.int
     device_memory_limit_bytes: _builtins.int
     """of each device; 0: none"""
     host_memory_limit_bytes: _builtins.int
@@ -217,6 +219,8 @@ class ProxyLimits(_message.Message):
     """a session"""
     max_message_bytes: _builtins.int
     max_sessions: _builtins.int
+    trace_s: _builtins.int
+    trace_bytes: _builtins.int
     def __init__(
         self,
         *,
@@ -226,10 +230,12 @@ class ProxyLimits(_message.Message):
         max_requests: _builtins.int = ...,
         max_message_bytes: _builtins.int = ...,
         max_sessions: _builtins.int = ...,
+        trace_s: _builtins.int = ...,
+        trace_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_memory_limit_bytes", b"device_memory_limit_bytes", "host_memory_limit_bytes", b"host_memory_limit_bytes", "max_handles", b"max_handles", "max_message_bytes", b"max_message_bytes", "max_requests", b"max_requests", "max_sessions", b"max_sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_memory_limit_bytes", b"device_memory_limit_bytes", "host_memory_limit_bytes", b"host_memory_limit_bytes", "max_handles", b"max_handles", "max_message_bytes", b"max_message_bytes", "max_requests", b"max_requests", "max_sessions", b"max_sessions", "trace_bytes", b"trace_bytes", "trace_s", b"trace_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

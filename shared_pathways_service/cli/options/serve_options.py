@@ -75,6 +75,8 @@ class ServeOptions:
     max_requests: Annotated[int, _limit("max_requests")] = ProxyLimits.max_requests
     max_message_bytes: Annotated[int, _limit("max_message_bytes")] = ProxyLimits.max_message_bytes
     max_sessions: Annotated[int, _limit("max_sessions")] = ProxyLimits.max_sessions
+    trace_s: Annotated[int, _limit("trace_s")] = ProxyLimits.trace_s
+    trace_bytes: Annotated[int, _limit("trace_bytes")] = ProxyLimits.trace_bytes
     allow_ffi_libraries: Annotated[
         Path | None,
         typer.Option(
@@ -142,6 +144,8 @@ class ServeOptions:
             max_requests=self.max_requests,
             max_message_bytes=self.max_message_bytes,
             max_sessions=self.max_sessions,
+            trace_s=self.trace_s,
+            trace_bytes=self.trace_bytes,
             ffi_library_dir=str(self.allow_ffi_libraries or ""),
             colocated_python=self.allow_colocated_python,
             beat_interval_s=self.beat_interval,

@@ -23,9 +23,12 @@ __all__ = [
     "Piece",
     "Ready",
     "answer",
+    "bytes_field",
     "compile_answer",
     "dtype_of",
     "failure",
+    "fields_of",
+    "number_field",
     "read",
 ]
 
@@ -74,7 +77,7 @@ class Invocation:
         self.call = self.program = self.callback = self.lane = 0
         self._types: list[tuple[str, tuple[int, ...]]] = []
         self._data: bytes | bytearray = b""
-        for field, value in _fields(raw):
+        for field, value in fields_of(raw):
             if field == 1:
                 self.call = value
             elif field == 2:
@@ -135,29 +138,32 @@ class CompileCall:
         self.kind = 0
         self.operands: list[CompileValue] = []
         self.results: list[CompileValue] = []
-        for field, value in _fields(raw):
+        for field, value in fields_of(raw):
             if field == 1:
                 self.kind = value
             elif field in (2, 3):
-                parts = dict(_fields(value))
+                parts = dict(fields_of(value))
                 one = CompileValue(*_read_type(parts.get(1, b"")), parts.get(2))
                 (self.operands if field == 2 else self.results).append(one)
 
 
 def compile_answer(program: bytes, operands: Sequence[bytes], results: Sequence[bytes]) -> bytes:
     """Makes a CompileAnswer: portable StableHLO, if any, and shardings of operands and results."""
-    shardings = (*(_bytes(2, one) for one in operands), *(_bytes(3, one) for one in results))
-    return _bytes(1, program) + b"".join(shardings)
+    shardings = (
+        *(bytes_field(2, one) for one in operands),
+        *(bytes_field(3, one) for one in results),
+    )
+    return bytes_field(1, program) + b"".join(shardings)
 
 
 def read(raw: bytes) -> Ready | Cancelled | Dropped | Piece | Invocation | None:
     """Parses a message of the proxy; None: it belongs to a newer protocol."""
-    for field, value in _fields(raw):
+    for field, value in fields_of(raw):
         if field == 1:
             return Ready()
         if field == 2:
             return Invocation(value)
-        parts = dict(_fields(value))
+        parts = dict(fields_of(value))
         if field == 3:
             return Piece(parts.get(1, 0), parts.get(2, b""))
         if field == 4:
@@ -172,14 +178,14 @@ def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
     import numpy as np  # noqa: PLC0415 - as above
 
     arrays = [None if one is None else np.asarray(one) for one in results]
-    head = _number(1, call) + b"".join(_bytes(2, _type(array)) for array in arrays)
+    head = number_field(1, call) + b"".join(bytes_field(2, _type(array)) for array in arrays)
     data = [
         np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays if a is not None
     ]
     whole = data[0] if len(data) == 1 else memoryview(b"".join(data))
-    yield _bytes(1, head + _bytes(3, whole[:_PIECE]))
+    yield bytes_field(1, head + bytes_field(3, whole[:_PIECE]))
     for start in range(_PIECE, len(whole), _PIECE):
-        yield _bytes(2, _number(1, call) + _bytes(2, whole[start : start + _PIECE]))
+        yield bytes_field(2, number_field(1, call) + bytes_field(2, whole[start : start + _PIECE]))
 
 
 def failure(call: int, error: BaseException) -> bytes:
@@ -195,10 +201,10 @@ def failure(call: int, error: BaseException) -> bytes:
         ),
     )
     encoded = b"".join(
-        _bytes(number, _shortened(text).encode(errors="replace"))
+        bytes_field(number, _shortened(text).encode(errors="replace"))
         for number, text in enumerate(texts, 1)
     )
-    return _bytes(1, _number(1, call) + _bytes(4, encoded))
+    return bytes_field(1, number_field(1, call) + bytes_field(4, encoded))
 
 
 def _shown(name: str, text: Callable[[], str]) -> str:
@@ -231,14 +237,14 @@ def _nbytes(name: str, shape: tuple[int, ...]) -> int:
 
 def _type(array: Any) -> bytes:
     if array is None:
-        return _bytes(1, _TOKEN.encode())
+        return bytes_field(1, _TOKEN.encode())
     dims = b"".join(map(_varint, array.shape))
-    return _bytes(1, array.dtype.name.encode()) + (_bytes(2, dims) if dims else b"")
+    return bytes_field(1, array.dtype.name.encode()) + (bytes_field(2, dims) if dims else b"")
 
 
 def _read_type(raw: bytes) -> tuple[str, tuple[int, ...]]:
     name, dims = "", []
-    for field, value in _fields(raw):
+    for field, value in fields_of(raw):
         if field == 1:
             name = value.decode()
         elif isinstance(value, int):
@@ -254,7 +260,8 @@ def _read_type(raw: bytes) -> tuple[str, tuple[int, ...]]:
 # ---- protobuf's encoding (see "Encoding" in its documentation)
 
 
-def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
+def fields_of(raw: bytes) -> Iterator[tuple[int, Any]]:
+    """Yields the number and the value of each field of a message: an int, or bytes."""
     position = 0
     while position < len(raw):
         key, position = _read_varint(raw, position)
@@ -290,9 +297,11 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _number(field: int, value: int) -> bytes:
+def number_field(field: int, value: int) -> bytes:
+    """Encodes a field of an integer, which is not negative."""
     return _varint(field << 3 | _VARINT) + _varint(value)
 
 
-def _bytes(field: int, value: bytes | memoryview) -> bytes:
+def bytes_field(field: int, value: bytes | memoryview) -> bytes:
+    """Encodes a field of bytes, of a text, or of a message."""
     return b"".join((_varint(field << 3 | _BYTES), _varint(len(value)), value))

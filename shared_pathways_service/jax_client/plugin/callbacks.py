@@ -30,6 +30,7 @@ from .callback_stream import CallbackStream, NotServed
 __all__ = [
     "NONCE_BYTES",
     "NONCE_KEY",
+    "OURS",
     "await_effects",
     "end",
     "install",
@@ -42,7 +43,7 @@ __all__ = [
 NONCE_KEY = "sps_callbacks"
 NONCE_BYTES = 16
 #: The prefix of our proxies' version; no stream is requested from others.
-_OURS = "shared-pathways-service"
+OURS = "shared-pathways-service"
 _OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
 _STRICT = (
     "in strict mode (strict=True, --strict, SPS_STRICT=1) they are refused as on Google's proxies"
@@ -57,7 +58,7 @@ _calling = threading.local()
 
 def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
     """Serves callbacks of programs on a client's proxy, at ``unix:/path`` or ``host:port``."""
-    if str(getattr(client, "platform_version", "")).startswith(_OURS):
+    if str(getattr(client, "platform_version", "")).startswith(OURS):
         _served[client] = Callbacks(address, token, nonce)
 
 

@@ -34,6 +34,7 @@ from . import (
     greeting,
     held_session,
     local,
+    profiles,
     quiet,
     run_notes,
     strict,
@@ -128,6 +129,7 @@ def connect(
     explaining.explain()
     workarounds.install()
     callbacks.install()
+    profiles.install()
     if token is not None:  # a proxy of this project
         dumps.warn_of_options()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -219,6 +221,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
+    profiles.serve(client, target.removeprefix("grpc://"), token)
     if is_strict:
         callbacks.refuse(client)
         local.treat_as_accelerator(client)

@@ -27,7 +27,7 @@ def made_by(kind: str, body: Any, client: int) -> Iterable[Name]:
 
 def used_by(kind: str, body: Any, client: int) -> Iterable[Name]:
     """Returns the names of what a command uses, its client first."""
-    if kind in {"", "meet", "open"}:
+    if kind in {"", "meet", "open", "profile"}:
         return
     yield ("clients", client)
     if kind in {"join", "adopt", "copy", "reinterpret"}:

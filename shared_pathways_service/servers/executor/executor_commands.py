@@ -26,6 +26,7 @@ from shared_pathways_service.servers.executor.executor_engine import (
 )
 from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.job import Job
+from shared_pathways_service.servers.executor.own_profile import OwnProfile
 from shared_pathways_service.servers.executor.python_calls import PythonCalls
 from shared_pathways_service.servers.executor.run_queue import RunQueue
 
@@ -78,6 +79,7 @@ class Commands:
         self._opening = futures.ThreadPoolExecutor(32, "open")
         self._gathering = futures.ThreadPoolExecutor(_GATHERING, "gather")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
+        self._profile = OwnProfile()
         self._held: dict[Name, Held] = {}
         self._carry_out: Mapping[str, Callable[[Job, pb.ExecutorReport], Data | None]] = {
             "meet": lambda _job, _report: None,
@@ -98,6 +100,7 @@ class Commands:
             "run": self._run,
             "make_python": self._python.make,
             "end_python": self._python.end,
+            "profile": self._profile.carry_out,
         }
 
     def take(self, command: pb.ExecutorCommand, data: Sequence[memoryview] = ()) -> None:
@@ -133,6 +136,8 @@ class Commands:
             threads = {
                 "meet": self._opening,
                 "open": self._opening,
+                # (Not behind other commands: the clock is read for its round trip.)
+                "profile": self._opening,
                 "gather": self._gathering,
                 "compile": self._compiling,
                 "describe": self._compiling,
@@ -145,6 +150,7 @@ class Commands:
             threads.shutdown(wait=False, cancel_futures=True)
         for runs in self._runs.values():
             runs.end(cancel=True)
+        self._profile.close()
         self._python.close_all()
 
     def _new(self, name: Name) -> Held:

@@ -158,6 +158,8 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
     max_requests: int = limit_flag("max_requests")
     max_message_bytes: int = limit_flag("max_message_bytes")
     max_sessions: int = limit_flag("max_sessions")
+    trace_s: int = limit_flag("trace_s")
+    trace_bytes: int = limit_flag("trace_bytes")
     max_calls: int = flag(
         Limits.calls,
         parse=positive_int,
@@ -287,6 +289,8 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
             requests=limits.max_requests,
             message_bytes=limits.max_message_bytes,
             sessions=limits.max_sessions,
+            trace_s=limits.trace_s,
+            trace_bytes=limits.trace_bytes,
             calls=self.max_calls,
             request_timeout_s=self.request_timeout_s,
             slow_reader_s=self.slow_reader_s,

@@ -27,6 +27,8 @@ class Limits:
         larger one ends its session.
       unread_bytes: Answers of a session that its client has not read yet.
       sessions: Concurrent sessions.
+      trace_s: Seconds of a profile.
+      trace_bytes: The size of a profile, of all processes together.
       transfers: Concurrent uploads and downloads of all sessions; others wait.
       stalled_transfer: The time after which a stalled transfer is ended, if others wait.
       calls: Concurrent calls of all methods, including waiting ones; each costs 16 KiB.
@@ -40,6 +42,8 @@ class Limits:
     message_bytes: int = ProxyLimits.max_message_bytes
     unread_bytes: int = 256 << 20
     sessions: int = ProxyLimits.max_sessions
+    trace_s: int = ProxyLimits.trace_s
+    trace_bytes: int = ProxyLimits.trace_bytes
     transfers: int = 256
     stalled_transfer: Timeout = timeouts.STALLED_TRANSFER
     calls: int = 1 << 16

@@ -21,6 +21,7 @@ __all__ = [
     "check",
     "fingerprint",
     "is_not_utf8",
+    "profiler_session",
     "read_portable_artifact",
     "result_handler",
     "shaped_array",
@@ -40,6 +41,7 @@ def _module(name: str) -> Any:
 
 
 _jax = _module("jaxlib._jax")
+_profiler = _module("jaxlib._profiler")
 _array = _module("jax._src.array")
 _core = _module("jax._src.core")
 _mlir = _module("jax._src.interpreters.mlir")
@@ -72,6 +74,8 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_jax, "jaxlib._jax", "ArrayCopySemantics", "copies between devices"),
     (_jax, "jaxlib._jax", "mlir", "portable StableHLO"),
     (_jax, "jaxlib._jax", "get_tfrt_cpu_client", "devices of the CPU"),
+    (_profiler, "jaxlib._profiler", "ProfilerSession", "profiles"),
+    (_profiler, "jaxlib._profiler", "ProfileOptions", "profiles"),
     (xla_client, "jaxlib.xla_client", "OpSharding", "shardings"),
     (xla_client, "jaxlib.xla_client", "batched_device_put", "arrays of host memory"),
     (xla_client, "jaxlib.xla_client", "batched_block_until_ready", "the end of a program"),
@@ -141,6 +145,16 @@ def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
 def fingerprint(topology: Any) -> Any:
     """Returns a topology's fingerprint; None with jaxlib 0.9, which has no name for it."""
     return topology.fingerprint() if hasattr(topology, "fingerprint") else None
+
+
+def profiler_session(host_tracer_level: int, python_tracer_level: int) -> Any:
+    """Begins a profile of this process, which a method `stop` ends and returns."""
+    options = _profiler.ProfileOptions()
+    options.host_tracer_level = host_tracer_level
+    options.python_tracer_level = python_tracer_level
+    # (Otherwise a second profile of the process would be empty.)
+    options.raise_error_on_start_failure = True
+    return _profiler.ProfilerSession(options)
 
 
 def sharding_proto(sharding: Any) -> bytes:

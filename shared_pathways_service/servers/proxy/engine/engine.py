@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 
 from shared_pathways_service.api.topology import InstanceType
@@ -19,6 +19,7 @@ from shared_pathways_service.servers.proxy.execution.virtual_slices import (
     SliceChange,
     SliceTable,
 )
+from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
 from shared_pathways_service.servers.proxy.loss_reports import LossReports
@@ -189,6 +190,13 @@ class Engine:
     def computes_here(self) -> bool:
         """Whether the devices are in this process, and not in executors."""
         return self._executors is None and self.placed_executors is None
+
+    @property
+    def executor_of(self) -> Mapping[int, ExecutorLink]:
+        """The executor of each device that has one at present; empty without executors."""
+        having = self._executors or self.placed_executors
+        links = {} if having is None else having.link_of
+        return {i: link for i, link in links.items() if link.lost is None}
 
     def run_aside(self, function: Callable[[], None]) -> None:
         """Runs a function that ends on its own on a helper thread."""

@@ -102,6 +102,11 @@ class PlacedExecutors:
         """Returns a client of some devices, whose executors may come later; a `MakeClient`."""
         return self._executors.client(device_ids, slices, functools.partial(self._links, slices))
 
+    @property
+    def link_of(self) -> Mapping[int, ExecutorLink]:
+        """The executor of each device that has, or had, one; `ExecutorLink.lost` shows which."""
+        return self._executors.link_of
+
     def watch(self, on_lost: OnLost) -> None:
         """Calls back when a placement has lost an executor, or gets none; on any thread.
 

@@ -28,6 +28,8 @@ from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, Work
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
+from shared_pathways_service.servers.proxy.profiles.profile_stream import ProfileStream
+from shared_pathways_service.servers.proxy.profiles.profiles import Profiles
 from shared_pathways_service.servers.proxy.session import buffer_streams
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.buffers import (
@@ -86,6 +88,7 @@ class ProxyService:
         self._newest_version = newest_version or ifrt.PROTOCOL_MAX
         self.host_memory = HostMemory(self.limits.host_memory_bytes)
         self._engine = engine
+        self._profiles = Profiles(engine, self.limits, self.host_memory)
         self._token = token
         self._large_transfer_dir = large_transfer_dir
         self._on_session_end = on_session_end
@@ -192,13 +195,20 @@ class ProxyService:
 
     def callbacks_of(self, metadata: Mapping[str, Any]) -> SessionCallbacks:
         """Returns the callbacks of the client that opens a stream for them with these metadata."""
-        if self._token is not None:
-            shown = str(metadata.get("authorization", "")).encode()
-            check_token(shown, dict(bearer(self._token))["authorization"])
+        self._check_authorization(str(metadata.get("authorization", "")).encode())
         found = self._callbacks.get(metadata.get("sps-callbacks-bin", b""))
         if found is None:
             raise StatusError(Code.NOT_FOUND, "no open session has named these sps_callbacks")
         return found
+
+    def profile_stream(self, metadata: Mapping[str, Any]) -> ProfileStream:
+        """Returns what serves the client that opens a stream for a profile with these metadata."""
+        self._check_authorization(str(metadata.get("authorization", "")).encode())
+        return ProfileStream(self._profiles)
+
+    def _check_authorization(self, shown: bytes) -> None:
+        if self._token is not None:
+            check_token(shown, dict(bearer(self._token))["authorization"])
 
     def _offer_callbacks(self, session: Session, nonce: bytes) -> None:
         if len(nonce) != _NONCE_BYTES:
@@ -278,8 +288,7 @@ class ProxyService:
 
     def get_counters(self, authorization: bytes) -> bytes:
         """Returns the proxy's counters, for a call with this metadata ``authorization``."""
-        if self._token is not None:
-            check_token(authorization, dict(bearer(self._token))["authorization"])
+        self._check_authorization(authorization)
         return self.counters().SerializeToString()
 
     def counters(self) -> proxy_status_pb2.GetCountersResponse:

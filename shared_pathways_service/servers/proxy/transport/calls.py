@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from shared_pathways_service.metrics import measurement_messages
-from shared_pathways_service.protocol import callbacks_pb2, ifrt
+from shared_pathways_service.protocol import callbacks_pb2, ifrt, profiles_pb2
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import StatusError
+from shared_pathways_service.servers.proxy.callbacks.callbacks import Outbox
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.session.service import ProxyService
@@ -17,7 +19,7 @@ from shared_pathways_service.servers.proxy.transport.late_requests import LateRe
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers
 from shared_pathways_service.servers.serving.call_threads import CallThreads
 
-__all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
+__all__ = ["CALLBACKS", "DOWNLOAD", "PROFILES", "SESSION", "UPLOAD", "Call", "Calls", "Served"]
 
 #: A message of this size is always accepted: uploads come in pieces of 1 MiB.
 _LARGEST_CHUNK = 4 << 20
@@ -33,6 +35,18 @@ UPLOAD = _path("HostBufferStore")
 DOWNLOAD = _path("HostBufferLookup")
 #: Two streams, as long as a session's client serves callbacks.
 CALLBACKS = f"/{callbacks_pb2.DESCRIPTOR.services_by_name['Callbacks'].full_name}/Serve"
+#: Two streams, as long as one profile.
+PROFILES = f"/{profiles_pb2.DESCRIPTOR.services_by_name['Profiles'].full_name}/Take"
+
+
+class Served(Protocol):
+    """What serves one client's stream of messages."""
+
+    def attached(self, outbox: Outbox) -> AbstractContextManager[None]:
+        """Sends messages to the client for the length of the block."""
+
+    def receive(self, raw: bytes) -> None:
+        """Handles a message of the client."""
 
 
 class Call(Waiting, Protocol):
@@ -53,6 +67,7 @@ class Calls:
       late: Watches requests that are awaited on the threads of calls with one request and answer.
       late_downloads: Watches those on the threads of uploads and downloads.
       plain: The methods with one request and one answer, by their paths.
+      streams: What serves the methods with two streams of messages, for a call's metadata.
       longest_message: The longest message that is read: one that is a little too long gets an
         answer.
     """
@@ -73,6 +88,10 @@ class Calls:
             )
             for pool in (plain, self.transfers.pool)
         )
+        self.streams: Mapping[str, Callable[[Mapping[str, Any]], Served]] = {
+            CALLBACKS: service.callbacks_of,
+            PROFILES: service.profile_stream,
+        }
         self.longest_message = _longest_message(service.limits)
         self.plain: Mapping[str, Callable[[bytes, Call], bytes]] = {
             _path("GetVersion"): lambda raw, _call: service.get_version(raw),

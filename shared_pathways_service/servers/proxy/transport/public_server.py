@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +22,12 @@ from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.session.answers import QueuedAnswers
 from shared_pathways_service.servers.proxy.session.session import Session
 from shared_pathways_service.servers.proxy.transport.calls import (
-    CALLBACKS,
     DOWNLOAD,
     SESSION,
     UPLOAD,
     Call,
     Calls,
+    Served,
 )
 from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.servers.serving.listening import stop_blocking_server
@@ -67,9 +68,9 @@ class PublicServer:
         handlers[UPLOAD] = grpc.stream_unary_rpc_method_handler(
             _on_pool(_plain(calls.upload), transfers)
         )
-        handlers[CALLBACKS] = grpc.stream_stream_rpc_method_handler(
-            _on_pool(self._callbacks, callbacks)
-        )
+        for path, serve in calls.streams.items():
+            behave = functools.partial(self._serve, serve)
+            handlers[path] = grpc.stream_stream_rpc_method_handler(_on_pool(behave, callbacks))
         handlers[SESSION] = grpc.stream_stream_rpc_method_handler(self._session)
         self._server.add_generic_rpc_handlers((_Handlers(handlers),))
 
@@ -135,19 +136,22 @@ class PublicServer:
         except StatusError as error:
             _abort(context, error)
 
-    def _callbacks(
-        self, requests: Iterator[bytes], context: grpc.ServicerContext
+    def _serve(
+        self,
+        served_by: Callable[[Mapping[str, Any]], Served],
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
         outbox = _Outbox()
         if not context.add_callback(outbox.end):
             return
         try:
-            callbacks = self._calls.service.callbacks_of(_PublicCall(context).metadata)
-            with callbacks.attached(outbox):
+            served = served_by(_PublicCall(context).metadata)
+            with served.attached(outbox):
                 reader = threading.Thread(
-                    target=_read_answers,
-                    args=(requests, callbacks.receive, outbox),
-                    name="callbacks",
+                    target=_read_messages,
+                    args=(requests, served.receive, outbox),
+                    name="messages",
                     daemon=True,
                 )
                 reader.start()
@@ -224,7 +228,7 @@ class _Outbox:
             del item
 
 
-def _read_answers(
+def _read_messages(
     requests: Iterator[bytes], receive: Callable[[bytes], None], outbox: _Outbox
 ) -> None:
     try:
@@ -232,7 +236,7 @@ def _read_answers(
             receive(raw)
     except Exception as error:  # noqa: BLE001 - the stream ends with it
         if str(error):
-            glog("W", f"Ending a stream of callbacks: {error}")
+            glog("W", f"Ending a stream of messages: {error}")
     outbox.end()
 
 

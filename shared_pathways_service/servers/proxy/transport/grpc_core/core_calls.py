@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
+from typing import Any
 
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
@@ -14,12 +16,12 @@ from shared_pathways_service.servers.devices.status_errors import (
 from shared_pathways_service.servers.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.grpc_core.core_server import Route
 from shared_pathways_service.servers.proxy.transport.calls import (
-    CALLBACKS,
     DOWNLOAD,
     SESSION,
     UPLOAD,
     Call,
     Calls,
+    Served,
 )
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_callbacks import CoreOutbox
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_sessions import CoreAnswers
@@ -41,7 +43,8 @@ def routes(
     found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
     found[DOWNLOAD] = Route(transfers, _download(calls.download, calls.late_downloads))
     found[SESSION] = Route(sessions, lambda call: _session(calls, call))
-    found[CALLBACKS] = Route(callbacks, lambda call: _callbacks(calls, call))
+    for path, serve in calls.streams.items():
+        found[path] = Route(callbacks, functools.partial(_serve, serve))
     return found
 
 
@@ -87,11 +90,11 @@ def _session(calls: Calls, call: CoreCall) -> None:
         calls.service.close_session(session)
 
 
-def _callbacks(calls: Calls, call: CoreCall) -> None:
-    callbacks = calls.service.callbacks_of(call.metadata)
+def _serve(served_by: Callable[[Mapping[str, Any]], Served], call: CoreCall) -> None:
+    served = served_by(call.metadata)
     outbox = CoreOutbox(call)
-    with callbacks.attached(outbox):
-        outbox.serve(callbacks.receive)
+    with served.attached(outbox):
+        outbox.serve(served.receive)
 
 
 def _request(call: CoreCall, late: LateRequests) -> bytes:
