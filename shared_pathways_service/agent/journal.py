@@ -59,6 +59,7 @@ class Entry:
       since: Start of the session, RFC 3339.
       slices: Requested instance types; empty: one of the service's first type.
       metrics: URL of the agent's metrics; empty: none.
+      address: The proxy's address on this machine; empty before it has one.
       link: The resumable link to the proxy, as in `Snapshot.link`.
     """
 
@@ -76,6 +77,7 @@ class Entry:
     host: str = ""
     slices: tuple[str, ...] = ()
     metrics: str = ""
+    address: str = ""
     link: LinkView | None = None
 
     @property
@@ -138,6 +140,13 @@ class Journal:
         draft.touch(mode=0o600)
         draft.write_text(token, encoding="ascii")
         return draft.replace(path)
+
+    def token(self, session: str) -> str | None:
+        """Returns the session's token; None: its proxy requires none, or it has ended."""
+        try:
+            return self._path(session, _TOKEN).read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return None
 
     def remove(self, session: str) -> None:
         """Removes a session's files; missing files are not an error."""

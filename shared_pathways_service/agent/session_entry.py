@@ -74,6 +74,7 @@ class SessionEntry:
             state=snapshot.state,
             service=snapshot.service,
             namespace=snapshot.namespace,
+            address=snapshot.address,
             link=snapshot.link,
         )
         # The fields for a deletion must survive a power failure; the rest is for `sps list`.

@@ -101,6 +101,11 @@ COMMANDS = {
         help="Show the output of a job, or the log of a proxy, executors, the resource manager or "
         "workers.",
     ),
+    "profile": Command(
+        module="shared_pathways_service.cli.commands.sessions.profile",
+        function="profile",
+        help="Profile a connection's proxy and its executors, while its program runs.",
+    ),
     "delete": Command(
         module="shared_pathways_service.cli.commands.sessions.delete",
         function="delete",

@@ -41,7 +41,7 @@ from shared_pathways_service.elastic.training.budget import (
     RetryPolicy,
 )
 from shared_pathways_service.elastic.training.loop import Loop, Reconnect
-from shared_pathways_service.elastic.training.profiling import refuse_profile
+from shared_pathways_service.elastic.training.profiling import refuse_profile, refusing_profiles
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, manager_events, tenants, training
 
@@ -124,7 +124,8 @@ class Manager:
 
         Raises:
           ElasticRuntimeError: A budget is exhausted, or the slices did not come back in time.
-          InvalidRequestError: A profile is active, or another run of this manager is.
+          InvalidRequestError: A profile is active, or another run of this manager is; JAX raises
+            it, too, if `train` begins a profile.
           Exception: An error of `train` that was not caused by a slice.
         """
         callbacks = Callbacks(before=pre_callback, after=on_elastic_event_callback)
@@ -296,6 +297,7 @@ class Manager:
             raise InvalidRequestError("run", train, "one run of a manager at a time")
         with contextlib.ExitStack() as stack:
             stack.callback(self._running.release)
+            stack.enter_context(refusing_profiles())
             for sink in self._make_sinks(stack):
                 stack.enter_context(self._sinks.attached(sink))
             states = make_states(

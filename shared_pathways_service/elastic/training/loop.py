@@ -26,7 +26,6 @@ from shared_pathways_service.elastic.training.attempt import Attempt
 from shared_pathways_service.elastic.training.barrier import Barrier
 from shared_pathways_service.elastic.training.budget import Budget, Callbacks, RetryPolicy
 from shared_pathways_service.elastic.training.faults import chain, fault_of
-from shared_pathways_service.elastic.training.profiling import stop_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.elastic.training.run_report import RunReport
 from shared_pathways_service.errors import SliceLost
@@ -38,7 +37,6 @@ from shared_pathways_service.events.training import (
     WaitDone,
     WaitStarted,
 )
-from shared_pathways_service.patience import timeouts
 
 __all__ = ["Loop", "Reconnect"]
 
@@ -122,7 +120,6 @@ class Loop(Generic[T]):
                 self._report.retried("scale_up")
             except Exception as error:  # noqa: BLE001 - raised again unless it is a slice's
                 self._after(error, slices)
-            stop_profile(timeouts.PROFILE_END.s)
 
     def _try(self, train: Callable[[Attempt], T], slices: tuple[int, ...], waited_s: float) -> T:
         with self._attempt(slices, waited_s) as attempt:

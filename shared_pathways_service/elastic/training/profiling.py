@@ -1,24 +1,20 @@
-"""Handles active profiles: a slice event would damage one, and its end would hang."""
+"""Refuses profiles: a slice event would damage one, and its end would hang."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import logging
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
-from shared_pathways_service.elastic.waiting import Outcome, Waiters
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["refuse_profile", "stop_profile"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["refuse_profile", "refusing_profiles"]
 
 #: The session of a profile in JAX's state: from 0.12 on, and before.
 _SESSION_NAMES = ("session", "profile_session")
-#: The end of a profile that still hangs: JAX allows no other end of it meanwhile.
-_hanging: Outcome | None = None
 
 
 def refuse_profile() -> None:
@@ -29,21 +25,33 @@ def refuse_profile() -> None:
         )
 
 
-def stop_profile(timeout: float) -> None:
-    """Ends a profile that an attempt started and did not end: its steps are incomplete.
+@contextlib.contextmanager
+def refusing_profiles() -> Iterator[None]:
+    """Has JAX refuse to begin a profile, for the length of a run.
 
-    Ending it fetches data from the slices, of which one may hang.
+    A profile has the data of slices: a slice event would leave it incomplete, and its end would
+    wait for a slice that is lost. (pathwaysutils ends the profile at an event instead, where that
+    may happen.)
     """
-    global _hanging  # noqa: PLW0603 - as the profile is, of which a process has one
-    if (_hanging is not None and not _hanging.wait(0)) or not _is_active():
-        return
-    with Waiters("sps-elastic-profile") as waiters:
-        outcome = waiters.call("stop", jax.profiler.stop_trace)
-        ended = outcome.wait(timeout)
-    _hanging = None if ended else outcome
-    if not ended or outcome.error is not None:
-        reason = outcome.error if ended else f"no answer within {timeout:g} s"
-        _log.warning("the profile of the attempt that failed could not be ended: %s", reason)
+    profiler: Any = importlib.import_module("jax._src.profiler")
+    # All ways lead through the class, where a release has it.
+    places = [(jax.profiler, "start_trace"), (profiler, "start_trace")]
+    if session := getattr(profiler, "ProfileSession", None):
+        places.append((session, "start"))
+    with contextlib.ExitStack() as undo:
+        for holder, name in places:
+            undo.callback(setattr, holder, name, getattr(holder, name))
+            setattr(holder, name, _refuse)
+        yield
+
+
+def _refuse(*_args: object, **_kwargs: object) -> None:
+    raise InvalidRequestError(
+        "jax.profiler",
+        "a trace in an elastic run",
+        "no profile until elastic training has ended: a slice event would leave it incomplete, and "
+        "its end would wait for a lost slice",
+    )
 
 
 def _is_active() -> bool:

@@ -101,6 +101,20 @@ class DeviceProfile:
             self.close()
             raise
 
+    def wait(self, seconds: float) -> None:
+        """Waits while the profile goes on.
+
+        Raises:
+          ProfileFailed: The proxy has ended meanwhile.
+        """
+        try:
+            found = self._replies.get(timeout=seconds)
+        except queue.Empty:
+            return
+        if isinstance(found, ProfileFailed):
+            raise found
+        raise ProfileFailed(f"the proxy sent message {found[0]} of a profile, not asked for it")
+
     def stop(self) -> None:
         """Ends the profile; the proxy keeps it.
 
