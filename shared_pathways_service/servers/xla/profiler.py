@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from shared_pathways_service.servers.devices.run_names import run_name
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.xla.xla_internals import profiler_session
+from shared_pathways_service.servers.xla.xla_internals import profiler_session, trace_event
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "naming_runs"]
+
+_recordings = 0
+_T = TypeVar("_T")
+
+
+def naming_runs(execute: Callable[..., _T], device_ids: Sequence[int]) -> Callable[..., _T]:
+    """Returns a function that runs a program, and names the run in a profile of this process.
+
+    Args:
+      execute: Runs the program.
+      device_ids: The devices here of the program's client, in XLA's order.
+    """
+    name = run_name(device_ids)
+
+    def named(*arguments: object, **keywords: object) -> _T:
+        if not _recordings:
+            return execute(*arguments, **keywords)
+        with trace_event(name):
+            return execute(*arguments, **keywords)
+
+    return named
 
 
 class Recording:
@@ -19,7 +42,9 @@ class Recording:
     """
 
     def __init__(self, host_tracer_level: int, python_tracer_level: int) -> None:
+        global _recordings  # noqa: PLW0603 - as the profile, of which a process has one
         self._session: Any = profiler_session(host_tracer_level, python_tracer_level)
+        _recordings += 1
 
     def stop(self, most_bytes: int) -> bytes:
         """Ends the profile, and returns it as a serialized XSpace; later calls return no bytes.
@@ -27,10 +52,7 @@ class Recording:
         Raises:
           StatusError: RESOURCE_EXHAUSTED if it has more than `most_bytes`.
         """
-        session, self._session = self._session, None
-        if session is None:
-            return b""
-        raw: bytes = session.stop()
+        raw = self._stop()
         if len(raw) > most_bytes:
             raise StatusError(
                 Code.RESOURCE_EXHAUSTED,
@@ -41,6 +63,13 @@ class Recording:
 
     def drop(self) -> None:
         """Ends the profile, unless it has ended, and forgets it."""
+        self._stop()
+
+    def _stop(self) -> bytes:
+        global _recordings  # noqa: PLW0603 - see above
         session, self._session = self._session, None
-        if session is not None:
-            session.stop()
+        if session is None:
+            return b""
+        _recordings -= 1
+        raw: bytes = session.stop()
+        return raw

@@ -72,6 +72,7 @@ class XlaClient:
         self._elsewhere = frozenset(
             i for i, d in self._devices.items() if d.process_index != self._client.process_index()
         )
+        self._own = tuple(self._here(device_ids))
         self._single = {
             (i, kind): SingleDeviceSharding(device, memory_kind=kind)
             for i, device in self._devices.items()
@@ -217,12 +218,13 @@ class XlaClient:
             made = self._client.compile_and_load(program, devices, options, list(callbacks))
         else:
             made = self._client.compile_and_load(program, devices, options)
-        return XlaExecutable(made)
+        return XlaExecutable(made, self._own)
 
     def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> XlaExecutable:
         """Loads a program that another process compiled."""
         devices = self._device_list(device_ids)
-        return XlaExecutable(self._client.deserialize_executable(serialized, devices, options))
+        loaded = self._client.deserialize_executable(serialized, devices, options)
+        return XlaExecutable(loaded, self._own)
 
     def _here(self, device_ids: Sequence[int]) -> Sequence[int]:
         if not self._elsewhere:

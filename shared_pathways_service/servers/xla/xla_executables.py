@@ -12,6 +12,7 @@ from jaxlib import xla_client
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.devices.interface import Array, ArraySpec
 from shared_pathways_service.servers.xla.named_shardings import as_tiles
+from shared_pathways_service.servers.xla.profiler import naming_runs
 from shared_pathways_service.servers.xla.xla_internals import result_handler, sharding_proto
 
 __all__ = ["XlaExecutable"]
@@ -26,10 +27,16 @@ _ALIASED_PARAMETER = re.compile(r"\((\d+), \{")
 
 
 class XlaExecutable:
-    """An `Executable` of jaxlib's."""
+    """An `Executable` of jaxlib's.
 
-    def __init__(self, loaded: Any) -> None:
+    Args:
+      loaded: The executable.
+      device_ids: The devices here of its client, in XLA's order.
+    """
+
+    def __init__(self, loaded: Any, device_ids: Sequence[int]) -> None:
         self._loaded = loaded
+        self._device_ids = device_ids
         self.name: str = loaded.hlo_modules()[0].name
         self.fingerprint: bytes = loaded.fingerprint or b""
         self.memory = _memory(loaded.get_compiled_memory_stats())
@@ -92,21 +99,21 @@ class XlaExecutable:
 
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Array]], list[Array]]:
         """Returns a function that runs the program to its end."""
-        executable = self._loaded
+        execute = naming_runs(self._loaded.execute_sharded, self._device_ids)
         handlers = [
             result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
         ]
         if not handlers:
 
             def run_for_effect(arguments: list[Array]) -> list[Array]:
-                ran = executable.execute_sharded(arguments, with_tokens=True)
+                ran = execute(arguments, with_tokens=True)
                 ran.consume_token().block_until_ready()
                 return []
 
             return run_for_effect
 
         def run(arguments: list[Array]) -> list[Array]:
-            ran = executable.execute_sharded(arguments)
+            ran = execute(arguments)
             arrays: list[Array] = ran.consume_with_handlers(handlers)
             xla_client.batched_block_until_ready(arrays)
             return arrays

@@ -26,6 +26,7 @@ __all__ = [
     "result_handler",
     "shaped_array",
     "sharding_proto",
+    "trace_event",
     "single_array",
     "tpu_library",
     "tpus_on_host",
@@ -76,6 +77,7 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_jax, "jaxlib._jax", "get_tfrt_cpu_client", "devices of the CPU"),
     (_profiler, "jaxlib._profiler", "ProfilerSession", "profiles"),
     (_profiler, "jaxlib._profiler", "ProfileOptions", "profiles"),
+    (_profiler, "jaxlib._profiler", "TraceMe", "profiles"),
     (xla_client, "jaxlib.xla_client", "OpSharding", "shardings"),
     (xla_client, "jaxlib.xla_client", "batched_device_put", "arrays of host memory"),
     (xla_client, "jaxlib.xla_client", "batched_block_until_ready", "the end of a program"),
@@ -155,6 +157,11 @@ def profiler_session(host_tracer_level: int, python_tracer_level: int) -> Any:
     # (Otherwise a second profile of the process would be empty.)
     options.raise_error_on_start_failure = True
     return _profiler.ProfilerSession(options)
+
+
+def trace_event(name: str) -> Any:
+    """Returns a context manager whose block is an event of this thread in a profile."""
+    return _profiler.TraceMe(name)
 
 
 def sharding_proto(sharding: Any) -> bytes:

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shared_pathways_service.protocol import xplane_pb2 as pb
 from shared_pathways_service.servers.proxy.profiles.clocks import Offset
+from shared_pathways_service.servers.proxy.profiles.run_devices import (
+    devices_of_runs,
+    number_of,
+)
 
 __all__ = ["Device", "Origin", "began_at", "written"]
 
@@ -14,7 +18,6 @@ __all__ = ["Device", "Origin", "began_at", "written"]
 _HOST_PLANE = "/host:CPU"
 _TASK_PLANE = "Task Environment"
 _BEGAN, _ENDED = "profile_start_time", "profile_stop_time"
-_ORDINAL = "device_ordinal"
 #: Prefixes of the planes of real devices, which end in the device's number on its host.
 _REAL = ("/device:GPU:", "/device:TPU:")
 #: The prefix of planes that XProf shows if there are none of real devices.
@@ -73,6 +76,10 @@ def written(space: pb.XSpace, origin: Origin, reference_ns: int) -> bytes:
       origin: The process.
       reference_ns: What times are relative to, in nanoseconds since 1970 by the reader's clock.
     """
+    # (Before the names of runs that began before the reader are dropped.)
+    if not any(plane.name.startswith(_REAL) for plane in space.planes):
+        for plane in [plane for plane in space.planes if plane.name == _HOST_PLANE]:
+            space.planes.extend(_device_planes(plane, origin.devices))
     began_ns = began_at(space)
     shift_ns = began_ns - origin.offset.offset_ns - reference_ns if began_ns else 0
     for plane in space.planes:
@@ -80,9 +87,6 @@ def written(space: pb.XSpace, origin: Origin, reference_ns: int) -> bytes:
             _shift(line, shift_ns)
         if plane.name == _TASK_PLANE:
             _move_times(plane, origin.offset, reference_ns)
-    if not any(plane.name.startswith(_REAL) for plane in space.planes):
-        for plane in [plane for plane in space.planes if plane.name == _HOST_PLANE]:
-            space.planes.extend(_device_planes(plane, origin.devices))
     for plane in space.planes:
         _add_facts(plane, origin)
     return space.SerializeToString()
@@ -119,27 +123,42 @@ def _number(stat: pb.XStat) -> int:
 
 
 def _device_planes(host: pb.XPlane, devices: Sequence[Device]) -> list[pb.XPlane]:
-    """Returns a plane for each device, with the events of a host's plane that name it."""
-    numbers = {key for key, found in host.stat_metadata.items() if found.name == _ORDINAL}
+    """Returns a plane for each device, with the operations that it ran."""
+    known = {device.id: device for device in devices}
     made: dict[int, pb.XPlane] = {}
+    for line, by_device in zip(host.lines, _operations(host), strict=True):
+        for i, events in by_device.items():
+            if i not in known:
+                continue
+            name = _CUSTOM + known[i].name
+            copy = made.setdefault(i, pb.XPlane(id=i, name=name)).lines.add(
+                id=line.id, name=line.name, timestamp_ns=line.timestamp_ns
+            )
+            copy.events.extend(events)
+    for plane in made.values():
+        _copy_names(host, plane)
+    return [made[i] for i in sorted(made)]
+
+
+def _operations(host: pb.XPlane) -> list[dict[int, list[pb.XEvent]]]:
+    """Returns the events of each line by the device that they ran on."""
+    devices_of = devices_of_runs(host)
+    runs, ordinals = (
+        {key for key, found in host.stat_metadata.items() if found.name == name}
+        for name in ("run_id", "device_ordinal")
+    )
+    lines = []
     for line in host.lines:
         by_device: dict[int, list[pb.XEvent]] = {}
         for event in line.events:
-            for stat in event.stats:
-                if stat.metadata_id in numbers:
-                    by_device.setdefault(_number(stat), []).append(event)
-                    break
-        for ordinal, events in by_device.items():
-            if ordinal >= len(devices):
+            run, ordinal = number_of(event, runs), number_of(event, ordinals)
+            if run is None or ordinal is None:
                 continue
-            device = devices[ordinal]
-            plane = made.setdefault(ordinal, pb.XPlane(id=device.id, name=_CUSTOM + device.name))
-            copy = pb.XLine(id=line.id, name=line.name, timestamp_ns=line.timestamp_ns)
-            copy.events.extend(events)
-            plane.lines.append(copy)
-    for plane in made.values():
-        _copy_names(host, plane)
-    return [made[ordinal] for ordinal in sorted(made)]
+            devices = devices_of.get(run, ())
+            if ordinal < len(devices):
+                by_device.setdefault(devices[ordinal], []).append(event)
+        lines.append(by_device)
+    return lines
 
 
 def _copy_names(host: pb.XPlane, plane: pb.XPlane) -> None:

@@ -1,0 +1,87 @@
+"""Finds the devices of a profile's runs of programs. Pure.
+
+A process has a client for each set of slices, and XLA's events name a device by its number in its
+client. So this project names each run by its client's devices (`run_names`), on the thread that
+begins it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from shared_pathways_service.protocol import xplane_pb2 as pb
+from shared_pathways_service.servers.devices.run_names import devices_of_run
+
+__all__ = ["Devices", "devices_of_runs", "number_of"]
+
+#: The devices of a client, by their numbers in it.
+Devices = tuple[int, ...]
+
+_RUN = "run_id"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Named:
+    """A run that this project has named, in picoseconds."""
+
+    begin: int
+    end: int
+    devices: Devices
+
+    def has(self, time: int) -> bool:
+        return self.begin <= time <= self.end
+
+
+def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
+    """Returns the devices of the clients of runs, by XLA's number of each run.
+
+    Releases of JAX before 0.10 number a run only on threads of XLA's own. Then it is one of the
+    named runs at that time, and left out if their devices differ.
+    """
+    keys = {key for key, found in host.stat_metadata.items() if found.name == _RUN}
+    names = {
+        key: devices
+        for key, found in host.event_metadata.items()
+        if (devices := devices_of_run(found.name)) is not None
+    }
+    named = [_named(line, names) for line in host.lines]
+    exact: dict[int, Devices] = {}
+    first: dict[int, int] = {}
+    for line, begun in zip(host.lines, named, strict=True):
+        for event in line.events:
+            run = number_of(event, keys)
+            if run is None:
+                continue
+            begin = line.timestamp_ns * 1000 + event.offset_ps
+            first[run] = min(begin, first.get(run, begin))
+            for one in begun:
+                if one.has(begin):
+                    exact[run] = one.devices
+    everywhere = [one for begun in named for one in begun]
+    for run, begin in first.items():
+        possible = {one.devices for one in everywhere if run not in exact and one.has(begin)}
+        if len(possible) == 1:
+            exact[run] = possible.pop()
+    return exact
+
+
+def number_of(event: pb.XEvent, keys: set[int]) -> int | None:
+    """Returns the number of an event in a field of one of these keys; None: it has none."""
+    for stat in event.stats:
+        if stat.metadata_id in keys:
+            return stat.int64_value or stat.uint64_value
+    return None
+
+
+def _named(line: pb.XLine, names: Mapping[int, Devices]) -> list[_Named]:
+    base = line.timestamp_ns * 1000
+    return [
+        _Named(
+            base + event.offset_ps,
+            base + event.offset_ps + event.duration_ps,
+            names[event.metadata_id],
+        )
+        for event in line.events
+        if event.metadata_id in names
+    ]
