@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from shared_pathways_service.servers.devices.run_names import run_name
@@ -15,14 +15,14 @@ _recordings = 0
 _T = TypeVar("_T")
 
 
-def naming_runs(execute: Callable[..., _T], device_ids: Sequence[int]) -> Callable[..., _T]:
+def naming_runs(execute: Callable[..., _T], devices: Mapping[int, int]) -> Callable[..., _T]:
     """Returns a function that runs a program, and names the run in a profile of this process.
 
     Args:
       execute: Runs the program.
-      device_ids: The devices here of the program's client, in XLA's order.
+      devices: The devices here of the program's client: ours, by XLA's numbers.
     """
-    name = run_name(device_ids)
+    name = run_name(devices)
 
     def named(*arguments: object, **keywords: object) -> _T:
         if not _recordings:

@@ -72,7 +72,7 @@ class XlaClient:
         self._elsewhere = frozenset(
             i for i, d in self._devices.items() if d.process_index != self._client.process_index()
         )
-        self._own = tuple(self._here(device_ids))
+        self._own = {self._devices[i].id: i for i in self._here(device_ids)}
         self._single = {
             (i, kind): SingleDeviceSharding(device, memory_kind=kind)
             for i, device in self._devices.items()

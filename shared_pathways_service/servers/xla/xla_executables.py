@@ -31,12 +31,12 @@ class XlaExecutable:
 
     Args:
       loaded: The executable.
-      device_ids: The devices here of its client, in XLA's order.
+      devices: The devices here of its client: ours, by XLA's numbers.
     """
 
-    def __init__(self, loaded: Any, device_ids: Sequence[int]) -> None:
+    def __init__(self, loaded: Any, devices: Mapping[int, int]) -> None:
         self._loaded = loaded
-        self._device_ids = device_ids
+        self._devices = devices
         self.name: str = loaded.hlo_modules()[0].name
         self.fingerprint: bytes = loaded.fingerprint or b""
         self.memory = _memory(loaded.get_compiled_memory_stats())
@@ -99,7 +99,7 @@ class XlaExecutable:
 
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Array]], list[Array]]:
         """Returns a function that runs the program to its end."""
-        execute = naming_runs(self._loaded.execute_sharded, self._device_ids)
+        execute = naming_runs(self._loaded.execute_sharded, self._devices)
         handlers = [
             result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
         ]

@@ -45,7 +45,7 @@ class Origin:
 
     Attributes:
       name: Its name in a profile.
-      devices: Its devices, by their numbers in the process.
+      devices: Its devices, ascending.
       offset: How far its clock is ahead of the reader's.
     """
 
@@ -87,8 +87,9 @@ def written(space: pb.XSpace, origin: Origin, reference_ns: int) -> bytes:
             _shift(line, shift_ns)
         if plane.name == _TASK_PLANE:
             _move_times(plane, origin.offset, reference_ns)
+    names = _names_of(space, origin.devices)
     for plane in space.planes:
-        _add_facts(plane, origin)
+        _add_facts(plane, origin, names.get(plane.name, ""))
     return space.SerializeToString()
 
 
@@ -154,9 +155,9 @@ def _operations(host: pb.XPlane) -> list[dict[int, list[pb.XEvent]]]:
             run, ordinal = number_of(event, runs), number_of(event, ordinals)
             if run is None or ordinal is None:
                 continue
-            devices = devices_of.get(run, ())
-            if ordinal < len(devices):
-                by_device.setdefault(devices[ordinal], []).append(event)
+            device = devices_of.get(run, {}).get(ordinal)
+            if device is not None:
+                by_device.setdefault(device, []).append(event)
         lines.append(by_device)
     return lines
 
@@ -174,12 +175,12 @@ def _copy_names(host: pb.XPlane, plane: pb.XPlane) -> None:
         plane.stat_metadata[key].CopyFrom(host.stat_metadata[key])
 
 
-def _add_facts(plane: pb.XPlane, origin: Origin) -> None:
+def _add_facts(plane: pb.XPlane, origin: Origin, device: str) -> None:
     facts: Mapping[str, str | int] = {
         "sps_process": origin.name,
         "sps_clock_error_ns": origin.offset.error_ns,
     }
-    if device := _device_of(plane.name, origin.devices):
+    if device:
         facts = {**facts, "sps_device": device}
     free = max(plane.stat_metadata, default=0) + 1
     for key, (name, value) in enumerate(facts.items(), free):
@@ -190,10 +191,19 @@ def _add_facts(plane: pb.XPlane, origin: Origin) -> None:
             plane.stats.add(metadata_id=key, uint64_value=value)
 
 
-def _device_of(name: str, devices: Sequence[Device]) -> str:
-    if name.startswith(_CUSTOM):
-        return name.removeprefix(_CUSTOM)
-    number = name.rpartition(":")[2]
-    if name.startswith(_REAL) and number.isdecimal() and int(number) < len(devices):
-        return devices[int(number)].name
-    return ""
+def _names_of(space: pb.XSpace, devices: Sequence[Device]) -> dict[str, str]:
+    """Returns the device of each plane that is of one.
+
+    A process has its accelerators in the order of their numbers, which need not begin with 0. If
+    there are not as many planes as devices, it is not known which is which.
+    """
+    found = {p.name: p.name.removeprefix(_CUSTOM) for p in space.planes if _CUSTOM in p.name}
+    real = sorted(
+        (int(number), plane.name)
+        for plane in space.planes
+        if plane.name.startswith(_REAL) and (number := plane.name.rpartition(":")[2]).isdecimal()
+    )
+    if len(real) == len(devices):
+        pairs = zip(real, devices, strict=True)
+        found |= {name: device.name for (_, name), device in pairs}
+    return found

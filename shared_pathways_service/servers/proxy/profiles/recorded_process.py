@@ -27,7 +27,7 @@ class RecordedProcess(Protocol):
     Attributes:
       name: Its name, for people.
       file: The first part of the name of its file.
-      devices: Its devices, by their numbers in the process.
+      devices: Its devices, ascending.
     """
 
     name: str

@@ -16,7 +16,7 @@ from shared_pathways_service.servers.devices.run_names import devices_of_run
 __all__ = ["Devices", "devices_of_runs", "number_of"]
 
 #: The devices of a client, by their numbers in it.
-Devices = tuple[int, ...]
+Devices = Mapping[int, int]
 
 _RUN = "run_id"
 
@@ -60,9 +60,9 @@ def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
                     exact[run] = one.devices
     everywhere = [one for begun in named for one in begun]
     for run, begin in first.items():
-        possible = {one.devices for one in everywhere if run not in exact and one.has(begin)}
-        if len(possible) == 1:
-            exact[run] = possible.pop()
+        possible = [one.devices for one in everywhere if run not in exact and one.has(begin)]
+        if possible and all(devices == possible[0] for devices in possible):
+            exact[run] = possible[0]
     return exact
 
 

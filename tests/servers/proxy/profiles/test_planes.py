@@ -20,7 +20,7 @@ ORIGIN = Origin(
 def plane(name: str, *, ordinals: dict[int, int] | None = None) -> pb.XPlane:
     """A plane with events of 1 µs at these times in ns, each with the ordinal of its device."""
     made = pb.XPlane(id=3, name=name)
-    made.event_metadata[6].CopyFrom(pb.XEventMetadata(id=6, name=run_name([4, 5])))
+    made.event_metadata[6].CopyFrom(pb.XEventMetadata(id=6, name=run_name({0: 4, 2048: 5})))
     made.event_metadata[5].CopyFrom(pb.XEventMetadata(id=5, name="Execute"))
     made.stat_metadata[10].CopyFrom(pb.XStatMetadata(id=10, name="run_id"))
     begins = made.lines.add(id=2, name="begins runs")
@@ -92,7 +92,7 @@ def test_a_profile_without_its_start_stays_where_it_is() -> None:
 
 def test_each_device_of_the_cpu_has_a_plane() -> None:
     # (The last ordinal is of no device that is known.)
-    space = pb.XSpace(planes=[plane("/host:CPU", ordinals={100: 1, 200: 0, 300: 1, 400: 2})])
+    space = pb.XSpace(planes=[plane("/host:CPU", ordinals={100: 2048, 200: 0, 300: 2048, 400: 2})])
     planes = read(written(space, ORIGIN, 0))
     assert list(planes) == [
         "/host:CPU",
@@ -118,13 +118,17 @@ def test_each_device_of_the_cpu_has_a_plane() -> None:
 
 
 def test_planes_of_accelerators_keep_their_names() -> None:
-    names = ["/host:CPU", "/device:TPU:1", "/device:TPU:7"]
+    names = ["/host:CPU", "/device:TPU:3", "/device:TPU:2"]
     space = pb.XSpace(planes=[plane(name, ordinals={100: 0}) for name in names])
     planes = read(written(space, ORIGIN, 0))
     assert list(planes) == names
-    assert facts(planes["/device:TPU:1"])["sps_device"] == "slice 1 host 0 device 5"
-    # One that is not known is not named wrongly.
-    assert "sps_device" not in facts(planes["/device:TPU:7"])
+    assert facts(planes["/device:TPU:2"])["sps_device"] == "slice 1 host 0 device 4"
+    assert facts(planes["/device:TPU:3"])["sps_device"] == "slice 1 host 0 device 5"
+
+
+def test_a_plane_that_may_be_of_either_device_is_not_named() -> None:
+    planes = read(written(pb.XSpace(planes=[plane("/device:GPU:1")]), ORIGIN, 0))
+    assert "sps_device" not in facts(planes["/device:GPU:1"])
 
 
 def test_fields_that_are_not_known_stay() -> None:

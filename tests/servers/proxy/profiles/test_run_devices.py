@@ -18,7 +18,7 @@ def host(*lines: Events) -> pb.XPlane:
         for what, begin, end in events:
             event = line.events.add(offset_ps=begin, duration_ps=end - begin)
             event.metadata_id = len(made.event_metadata) + 1
-            name = "Execute" if isinstance(what, int) else run_name(what)
+            name = "Execute" if isinstance(what, int) else run_name(dict(enumerate(what)))
             made.event_metadata[event.metadata_id].CopyFrom(pb.XEventMetadata(name=name))
             if isinstance(what, int):
                 event.stats.add(metadata_id=1, int64_value=what)
@@ -26,7 +26,7 @@ def host(*lines: Events) -> pb.XPlane:
 
 
 def test_names_of_runs() -> None:
-    assert devices_of_run(run_name([4, 5, 12])) == (4, 5, 12)
+    assert devices_of_run(run_name({0: 4, 2048: 12})) == {0: 4, 2048: 12}
     assert devices_of_run("ThunkExecutor::Execute") is None
 
 
@@ -38,20 +38,20 @@ def test_a_run_that_is_numbered_on_its_thread() -> None:
             [(-5, 30, 40), (7, 31, 41)],
         )
     )
-    assert found == {-5: (0, 1), 7: (2, 3)}
+    assert found == {-5: {0: 0, 1: 1}, 7: {0: 2, 1: 3}}
 
 
 def test_a_run_that_is_numbered_elsewhere() -> None:
     found = devices_of_runs(
         host([([0, 1], 0, 100), ([2, 3], 200, 300)], [(5, 10, 20), (6, 250, 260)])
     )
-    assert found == {5: (0, 1), 6: (2, 3)}
+    assert found == {5: {0: 0, 1: 1}, 6: {0: 2, 1: 3}}
 
 
 def test_a_run_that_may_be_of_two_clients_is_left_out() -> None:
     assert devices_of_runs(host([([0, 1], 0, 100)], [([2, 3], 0, 100)], [(5, 10, 20)])) == {}
     # Of two with the same devices it is either.
-    assert devices_of_runs(host([([0], 0, 100)], [([0], 0, 100)], [(5, 10, 20)])) == {5: (0,)}
+    assert devices_of_runs(host([([0], 0, 100)], [([0], 0, 100)], [(5, 10, 20)])) == {5: {0: 0}}
 
 
 def test_a_run_without_a_name() -> None:

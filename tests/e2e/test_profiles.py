@@ -1,0 +1,203 @@
+"""Profiles of connected programs, opened by XProf: planes, names, and events in their order."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from harness.embedded import embedded
+from harness.programs import program, service, sps
+
+#: The names of XLA's and this project's events.
+UPLOAD, FETCH = "make_arrays_from_host_buffer_shards", "copy_to_host_buffer"
+
+DIGITS = """
+import jax
+sys.path.insert(0, "examples")
+import train_digits
+train, train_digits.EPOCHS = train_digits.train, 2
+
+def traced():
+    with jax.profiler.trace(os.environ["DIRECTORY"]):
+        train()
+
+train_digits.train = traced
+train_digits.main()
+say("done")
+"""
+
+#: On each host of two slices: an upload, a program and a fetch, with a pause before each.
+ON_HOSTS = """
+from harness.deadlines import deadline
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    product = jax.jit(lambda x: x @ x.T)
+
+    def once(slice_index):
+        devices = [d for d in jax.devices() if d.slice_index == slice_index]
+        mesh = Mesh(np.array(devices), ("chip",))
+        x = jax.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, P("chip")))
+        return np.asarray(product(x.block_until_ready()))
+
+    once(0), once(1)
+    with jax.profiler.trace(os.environ["DIRECTORY"]):
+        for slice_index in (0, 1):
+            with jax.profiler.StepTraceAnnotation("step", step_num=slice_index):
+                once(slice_index)
+    say("done")
+    wait_for("go")
+"""
+
+#: It computes until it is told to end.
+COMPUTING = """
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, name="computing"):
+    import jax, jax.numpy as jnp
+    f = jax.jit(lambda x: x @ x)
+    x = f(jnp.ones((64, 64)))
+    ended = threading.Event()
+    threading.Thread(target=lambda: (wait_for("end"), ended.set())).start()
+    say("computing")
+    while not ended.is_set():
+        f(x).block_until_ready()
+"""
+
+
+def session_of(directory: Path) -> Path:
+    """The folder of the only profile below a directory."""
+    (found,) = (directory / "plugins" / "profile").iterdir()
+    return found
+
+
+def opened(session: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Opens all files with XProf's converter: events by the plane and then by their names."""
+    # (In a process of its own: XProf's C++ would share this one's protobufs and logs.)
+    code = (
+        "import json, sys\n"
+        "from xprof.convert import raw_to_tool_data as convert\n"
+        "options = {'trace_viewer_options': {}, 'session_path': sys.argv[1]}\n"
+        "data, _ = convert.xspace_to_tool_data(sys.argv[2:], 'trace_viewer@', options)\n"
+        "sys.stdout.write(data if isinstance(data, str) else data.decode())\n"
+    )
+    paths = sorted(map(str, session.glob("*.xplane.pb")))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(session), *paths],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return by_plane(json.loads(done.stdout)["traceEvents"])
+
+
+def by_plane(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    events = list(events)
+    planes: dict[int, str] = {
+        e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"
+    }
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in planes.values()}
+    for event in events:
+        if event.get("ph") == "X":
+            found[planes[event["pid"]]].setdefault(event["name"], []).append(event)
+    return found
+
+
+def facts_of(path: Path) -> dict[str, dict[str, Any]]:
+    """The facts of each plane of a file."""
+    from jaxlib._profile_data import ProfileData
+
+    planes: Any = ProfileData.from_file(str(path)).planes
+    return {plane.name: {k: v for k, v in plane.stats if k.startswith("sps_")} for plane in planes}
+
+
+def test_the_digits_example(tmp_path: Path) -> None:
+    with embedded(2), program(DIGITS, env={"DIRECTORY": str(tmp_path)}) as client:
+        client.expect("done")
+        assert client.wait() == 0, client.stderr
+    session = session_of(tmp_path)
+    planes = opened(session)
+    host = next(path.name.split(".")[0] for path in session.glob("*.trace.json.gz"))
+    devices = [f"proxy /device:CUSTOM:slice {i // 4} host 0 device {i}" for i in range(8)]
+    assert {f"{host} /host:CPU", "proxy /host:CPU", *devices} <= set(planes)
+    for name in devices:
+        modules = {
+            event["args"].get("hlo_module") for found in planes[name].values() for event in found
+        }
+        assert "jit_train_step" in modules, (name, modules)
+    # Perfetto's file has the same planes.
+    with gzip.open(session / "perfetto_trace.json.gz") as file:
+        perfetto = by_plane(json.load(file)["traceEvents"])
+    assert set(devices) <= set(perfetto)
+    for facts in facts_of(session / "proxy.xplane.pb").values():
+        assert facts["sps_process"] == "the proxy"
+        # An answer takes milliseconds here, however busy the machine is.
+        assert 0 < facts["sps_clock_error_ns"] < 10**9
+
+
+def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
+    with (
+        service("tpuv6e:2x4=2", 0, ["--engine=distributed"]),
+        program(ON_HOSTS, env={"DIRECTORY": str(tmp_path)}) as client,
+    ):
+        client.expect("done")
+        client.tell("go")
+        assert client.wait() == 0, client.stderr
+    session = session_of(tmp_path)
+    planes = opened(session)
+    hosts = [f"slice{i}-host{j}" for i in range(2) for j in range(2)]
+    client_plane = next(
+        name for name in planes if name.endswith("/host:CPU") and "step" in planes[name]
+    )
+    for process in hosts:
+        index, host = re.findall(r"\d", process)
+        first = 8 * int(index) + 4 * int(host)
+        devices = [
+            f"{process} /device:CUSTOM:slice {index} host {host} device {i}"
+            for i in range(first, first + 4)
+        ]
+        assert set(devices) <= set(planes), sorted(planes)
+        facts = facts_of(session / f"{process}.xplane.pb")
+        error_us = facts["/host:CPU"]["sps_clock_error_ns"] / 1000
+        events = planes[client_plane]
+        step = events["step"][int(index)]
+        upload, fetch = (sorted(e["ts"] for e in events[n]) for n in (UPLOAD, FETCH))
+        ran = [e["ts"] for name in devices for found in planes[name].values() for e in found]
+        # What the client's clock and an executor's show, up to the error that the profile names.
+        assert step["ts"] <= upload[int(index)]
+        assert upload[int(index)] - error_us <= min(ran)
+        assert max(ran) <= fetch_of(fetch, step) + error_us
+
+
+def fetch_of(fetches: list[float], step: dict[str, Any]) -> float:
+    """The end of the step in which a result was fetched."""
+    end: float = step["ts"] + step["dur"]
+    assert any(step["ts"] <= fetch <= end for fetch in fetches)
+    return end
+
+
+def test_sps_profile(tmp_path: Path) -> None:
+    with embedded(1), program(COMPUTING) as client:
+        client.expect("computing")
+        done = sps("profile", "computing", "--seconds=0.5", f"--output={tmp_path}", "--json")
+        taken = json.loads(done.stdout)
+        session = session_of(tmp_path)
+        assert taken == {
+            "name": "computing",
+            "directory": str(session),
+            "files": ["proxy.xplane.pb"],
+            "notes": [],
+        }
+        planes = opened(session)
+        assert (
+            any("dot" in name or "fusion" in name for name in planes["proxy /host:CPU"])
+            or (planes["proxy /device:CUSTOM:slice 0 host 0 device 0"])
+        )
+        client.tell("end")
+        assert client.wait() == 0, client.stderr
