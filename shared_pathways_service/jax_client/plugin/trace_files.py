@@ -53,7 +53,9 @@ def new_session(log_dir: Path) -> Path:
 def began_at(session: Path) -> int:
     """Returns when the profile of this process began, in ns since 1970; 0: it is not known."""
     for path in session.glob(f"*{_END}"):
-        plane = _read(path).find_plane_with_name("Task Environment")
+        # (Planes do not keep the data that they are of, here and below.)
+        data = _read(path)
+        plane = data.find_plane_with_name("Task Environment")
         for name, value in [] if plane is None else plane.stats:
             if name == "profile_start_time":
                 return int(value)
@@ -82,7 +84,8 @@ def _events(paths: list[Path]) -> Iterator[dict[str, Any]]:
     left = _MOST_EVENTS
     process = 0
     for path in paths:
-        for plane in _read(path).planes:
+        data = _read(path)
+        for plane in data.planes:
             lines = [line for line in plane.lines if line.name]
             if not lines:
                 continue
