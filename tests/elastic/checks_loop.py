@@ -301,6 +301,22 @@ def an_active_profile_is_refused(directory: Path) -> None:
 
 
 @check
+def a_profile_is_refused_in_a_run(directory: Path) -> None:
+    def begin(step: int) -> None:
+        if step == 2:
+            with jax.profiler.trace(str(directory / "trace")):
+                raise AssertionError("it began")
+
+    with contextlib.suppress(InvalidRequestError):
+        train(options(), directory=directory, pause=begin)
+        raise AssertionError("it was not refused")
+    # Outside of a run it works as before.
+    with jax.profiler.trace(str(directory / "trace")):
+        pass
+    assert list((directory / "trace").rglob("*.xplane.pb"))
+
+
+@check
 def one_run_at_a_time(directory: Path) -> None:
     del directory
     with elastic.Manager(options=options(), slice_key=slice_of, console=False) as manager:

@@ -51,15 +51,17 @@ def new_session(log_dir: Path) -> Path:
 
 
 def began_at(session: Path) -> int:
-    """Returns when the profile of this process began, in ns since 1970; 0: it is not known."""
-    for path in session.glob(f"*{_END}"):
-        # (Planes do not keep the data that they are of, here and below.)
-        data = _read(path)
-        plane = data.find_plane_with_name("Task Environment")
-        for name, value in [] if plane is None else plane.stats:
-            if name == "profile_start_time":
-                return int(value)
-    return 0
+    """Returns when the profile written last began, in ns since 1970; 0: it is not known."""
+    # (JAX names folders by the second: an earlier profile may have left other files.)
+    paths = session.glob(f"*{_END}")
+    newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if newest is None:
+        return 0
+    # (Planes do not keep the data that they are of, here and below.)
+    data = _read(newest)
+    plane = data.find_plane_with_name("Task Environment")
+    found = [] if plane is None else [v for name, v in plane.stats if name == "profile_start_time"]
+    return int(found[0]) if found else 0
 
 
 def add_files(session: Path, files: Mapping[str, bytes]) -> list[Path]:

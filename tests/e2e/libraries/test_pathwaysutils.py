@@ -115,7 +115,7 @@ def test_initialize_by_the_environment(own_directories: Path, tmp_path: Path) ->
             assert traces["local"].startswith("ValueError: Path must be a GCS path, got /")
             assert traces["with_block"] == traces["local"]
             assert traces["bucket"] == NOT_SERVED
-            assert traces["own"] == ["xplane.pb"]
+            assert traces["own"] == ["xplane.pb", "xplane.pb"]  # of this process, and of the proxy
             not_served = client.expect("not served")
             assert not_served["persistence"] == NOT_SERVED
             assert not_served["colocated"].startswith("RuntimeError: Unknown backend cpu")

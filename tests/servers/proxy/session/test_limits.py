@@ -40,9 +40,17 @@ def test_each_limit_is_a_flag() -> None:
         "--max_requests=3",
         "--max_message_bytes=4",
         "--max_sessions=5",
+        "--trace_s=6",
+        "--trace_bytes=7",
     ]
     assert parse_flags(ProxyServerOptions, flags, {}).limits() == Limits(
-        host_memory_bytes=1, handles=2, requests=3, message_bytes=4, sessions=5
+        host_memory_bytes=1,
+        handles=2,
+        requests=3,
+        message_bytes=4,
+        sessions=5,
+        trace_s=6,
+        trace_bytes=7,
     )
     assert parse_flags(ProxyServerOptions, flags[:1], {}).limits() == Limits(
         host_memory_bytes=default_host_memory()
@@ -58,7 +66,7 @@ def test_each_limit_is_documented() -> None:
     for field in dataclasses.fields(ProxyServerOptions):
         if field.name == "max_lifetime_s":
             continue  # told to the resource manager, which sees to it
-        if field.name.startswith("max_") or field.name.endswith("memory_limit_bytes"):
+        if field.name.startswith(("max_", "trace_")) or field.name.endswith("memory_limit_bytes"):
             line = f"| `--{field.name}` | `{field.metadata['flag'].env[0]}` | "
             assert line in text
             default = text.split(line)[1].split(" |")[0]
