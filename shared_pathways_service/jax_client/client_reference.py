@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from shared_pathways_service.errors import ConnectionClosed
 from shared_pathways_service.jax_client.plugin import (
     callbacks,
-    profiles,
     quiet,
     sockets,
+    traced_proxies,
     transfer_files,
 )
 from shared_pathways_service.patience import timeouts
@@ -71,7 +71,7 @@ class HeldClient:
     def _hang_up(self) -> None:
         quiet.suppress()
         callbacks.end(self._client)
-        profiles.end(self._client)
+        traced_proxies.end(self._client)
         transfer_files.end()
         if not sockets.shut_down(self._peer, timeouts.CLIENT_CLOSE.s):
             _log.warning(

@@ -73,7 +73,7 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (jaxlib.LoadedExecutable, "execute_sharded", "runs a program"),
     (jaxlib.ArrayImpl, "is_deleted", "is called before an array is read"),
     (jaxlib, "batched_device_put", "puts arrays on devices"),
-    # A profile has the proxy's part, too, see `profiles`.
+    # A profile has the proxy's part, too, see `traced_proxies`.
     (profiler, "start_trace", "begins a profile"),
     (profiler, "stop_trace", "ends it"),
     (profiler, "ProfileOptions", "what it has"),

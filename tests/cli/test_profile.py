@@ -22,7 +22,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.device_profile import ProfileFailed
-from shared_pathways_service.operations import profiling
+from shared_pathways_service.operations import connection_profiles
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -73,11 +73,13 @@ def test_the_proxys_address_and_token(
     write(address="unix:/p").write_token("s", "its-token")
     taken: list[Any] = []
 
-    def take(*arguments: Any, **keywords: Any) -> profiling.TakenProfile:
+    def take(*arguments: Any, **keywords: Any) -> connection_profiles.TakenProfile:
         taken.append((*arguments, keywords))
-        return profiling.TakenProfile(directory=Path("/d"), files=("f",), notes=("a note",))
+        return connection_profiles.TakenProfile(
+            directory=Path("/d"), files=("f",), notes=("a note",)
+        )
 
-    monkeypatch.setattr(profiling, "take_profile", take)
+    monkeypatch.setattr(connection_profiles, "take_profile", take)
     run(output=own_directories)
     settings = {"seconds": 1.0, "output": own_directories}
     assert taken == [("mine", "unix:/p", "its-token", settings)]
@@ -90,7 +92,7 @@ def test_an_output_that_is_no_directory(own_directories: Path) -> None:
     file = own_directories / "file"
     file.touch()
     with pytest.raises(InvalidRequestError) as raised:
-        profiling.take_profile("mine", "unix:/p", None, seconds=1.0, output=file)
+        connection_profiles.take_profile("mine", "unix:/p", None, seconds=1.0, output=file)
     assert (raised.value.field, raised.value.value) == ("--output", str(file))
 
 
@@ -111,9 +113,11 @@ def test_failures(
     def fail(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(profiling, "DeviceProfile", fail)
+    monkeypatch.setattr(connection_profiles, "DeviceProfile", fail)
     with pytest.raises(SharedPathwaysError) as raised:
-        profiling.take_profile("mine", "unix:/p", None, seconds=1.0, output=own_directories / "o")
+        connection_profiles.take_profile(
+            "mine", "unix:/p", None, seconds=1.0, output=own_directories / "o"
+        )
     assert type(raised.value) is kind
     assert str(failure) in raised.value.message
     # Nothing was written.

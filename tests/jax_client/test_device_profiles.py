@@ -113,12 +113,12 @@ def test_a_proxy_that_ends_leaves_the_trace_of_this_process(
     run_program(
         BEGIN
         + """
-from shared_pathways_service.jax_client.plugin import profiles
+from shared_pathways_service.jax_client.plugin import traced_proxies
 warnings = []
-logging.getLogger(profiles.__name__).addHandler(
+logging.getLogger(traced_proxies.__name__).addHandler(
     type("Handler", (logging.Handler,), {"emit": lambda _, record: warnings.append(record)})())
 jax.profiler.start_trace(directory)
-profiles._running[1].args[0]._call.cancel()
+traced_proxies._running[1].args[0]._call.cancel()
 jax.profiler.stop_trace()
 assert len(files()) == 1, files()
 assert "has only this process" in warnings[0].getMessage(), warnings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.jax_client.plugin import profiles
+from shared_pathways_service.jax_client.plugin import traced_proxies
 
 BUCKET = "gs://bucket/traces"
 #: pathwaysutils imports JAX and a web server, in half a second.
@@ -37,13 +37,13 @@ def options(**values: Any) -> Any:
 def test_the_request_is_upstreams(values: dict[str, Any]) -> None:
     # Both name a session before the request is made.
     given = options(**values, session_id="2026_11_30_23_00_00")
-    assert profiles.profile_request(BUCKET, given) == upstream._create_profile_request(
+    assert traced_proxies.profile_request(BUCKET, given) == upstream._create_profile_request(
         BUCKET, given
     )
 
 
 def test_a_request_without_options_is_upstreams() -> None:
-    assert profiles.profile_request(BUCKET, None) == upstream._create_profile_request(BUCKET)
+    assert traced_proxies.profile_request(BUCKET, None) == upstream._create_profile_request(BUCKET)
 
 
 def test_a_value_that_cannot_be_sent() -> None:
@@ -51,7 +51,7 @@ def test_a_value_that_cannot_be_sent() -> None:
         host_tracer_level=2, python_tracer_level=0, advanced_configuration={"a": 1.5}
     )
     with pytest.raises(ValueError, match=r"1\.5"):
-        profiles.profile_request(BUCKET, given)
+        traced_proxies.profile_request(BUCKET, given)
 
 
 class Googles:
@@ -72,28 +72,28 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert has_result
         return lambda: made.ran.append(text)
 
-    monkeypatch.setattr(profiles, "_program", program)
-    profiles.serve(made, "unix:/nowhere", None)
+    monkeypatch.setattr(traced_proxies, "_program", program)
+    traced_proxies.serve(made, "unix:/nowhere", None)
     yield made
-    profiles.end(made)
+    traced_proxies.end(made)
 
 
 def test_a_profile_runs_the_program_twice(client: Googles) -> None:
     started: list[str] = []
-    profiles._start(BUCKET, None, lambda: started.append("here"))
+    traced_proxies._start(BUCKET, None, lambda: started.append("here"))
     assert started == ["here"]
     [text] = client.ran
     request = json.loads(text)["profileRequest"]
     named = options(session_id=request["xprofTraceOptions"]["traceSessionName"])
     assert request == upstream._create_profile_request(BUCKET, named)
-    assert profiles._stop(lambda: "data") == "data"
+    assert traced_proxies._stop(lambda: "data") == "data"
     # The same executable ends what it began.
     assert client.ran == [text, text]
 
 
 def test_a_local_directory_is_refused(client: Googles) -> None:
     with pytest.raises(ValueError, match="'/tmp/x', not gs://BUCKET/…: a service of Google's"):
-        profiles._start("/tmp/x", None, lambda: pytest.fail("it began here"))
+        traced_proxies._start("/tmp/x", None, lambda: pytest.fail("it began here"))
     assert client.ran == []
 
 
@@ -101,8 +101,8 @@ def test_pathwaysutils_makes_its_request_itself(
     client: Googles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream._profile_state, "executable", SimpleNamespace())
-    profiles._start(BUCKET, None, lambda: None)
-    assert profiles._stop(lambda: "data") == "data"
+    traced_proxies._start(BUCKET, None, lambda: None)
+    assert traced_proxies._stop(lambda: "data") == "data"
     assert client.ran == []
 
 
@@ -111,6 +111,6 @@ def test_a_request_that_fails_ends_the_profile_here(client: Googles) -> None:
         raise RuntimeError("JAX has a profile")
 
     with pytest.raises(RuntimeError, match="JAX has a profile"):
-        profiles._start(BUCKET, None, fail)
+        traced_proxies._start(BUCKET, None, fail)
     # It was begun, and is ended.
     assert len(client.ran) == 2

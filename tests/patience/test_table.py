@@ -30,6 +30,8 @@ _OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "testin
 #: Fields with a default that users can give or that both sides of a protocol know, by their class.
 #: (Those that a flag makes are options anyway.)
 _OPTIONS: Mapping[str, Collection[str]] = {
+    # --trace_s of a proxy, the longest profile.
+    "api/proxy_limits: ProxyLimits": {"trace_s"},
     "cli/options/run_options: RunOptions": {"timeout"},
     # Of elastic training, in its documentation.
     "elastic/policy/options: Options": {

@@ -34,10 +34,10 @@ from . import (
     greeting,
     held_session,
     local,
-    profiles,
     quiet,
     run_notes,
     strict,
+    traced_proxies,
     transfer_files,
     workarounds,
 )
@@ -129,7 +129,7 @@ def connect(
     explaining.explain()
     workarounds.install()
     callbacks.install()
-    profiles.install()
+    traced_proxies.install()
     if token is not None:  # a proxy of this project
         dumps.warn_of_options()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -221,7 +221,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
-    profiles.serve(client, target.removeprefix("grpc://"), token)
+    traced_proxies.serve(client, target.removeprefix("grpc://"), token)
     if is_strict:
         callbacks.refuse(client)
         local.treat_as_accelerator(client)

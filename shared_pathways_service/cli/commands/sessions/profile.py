@@ -48,7 +48,7 @@ def profile(
     entry = _serving(settings, name, place)
     token = Journal(journal_directory(settings)).token(entry.session)
     # (gRPC and JAX's files, which other commands need not load.)
-    from shared_pathways_service.operations.profiling import take_profile  # noqa: PLC0415
+    from shared_pathways_service.operations.connection_profiles import take_profile  # noqa: PLC0415
 
     if not as_json:
         print_note(f"profiling {name} for {seconds:g} s")

@@ -1,7 +1,7 @@
 """Profiles of this proxy and its executors, for their tenant.
 
 - `profile_stream`: the stream of one profile, from its start to its files
-- `profile`: one profile: its processes, its deadline, its bytes; `profiles`: one at a time
-- `recorded_process`: one process that is profiled; `own_process` and `executor_process` are the two
-- `clocks` and `planes`: pure: offsets of clocks, and planes as they are written
+- `profile_run`: one profile: its processes, its deadline, its bytes; `profiles`: one at a time
+- `recorded_process`: one process that is profiled; `own_process` and `profiled_executor` are the two
+- `clocks`, `planes` and `run_devices`: pure: offsets of clocks, and planes as they are written
 """

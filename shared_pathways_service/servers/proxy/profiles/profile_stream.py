@@ -18,7 +18,7 @@ from shared_pathways_service.servers.devices.status_errors import (
 )
 from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.profiles.clocks import Offset, Sample, offset_of
-from shared_pathways_service.servers.proxy.profiles.profile import Profile
+from shared_pathways_service.servers.proxy.profiles.profile_run import Profile
 from shared_pathways_service.servers.proxy.profiles.profiles import Profiles
 from shared_pathways_service.servers.proxy.profiles.recorded_process import Levels
 

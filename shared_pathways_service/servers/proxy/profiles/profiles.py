@@ -9,10 +9,10 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
-from shared_pathways_service.servers.proxy.profiles.executor_process import ExecutorProcess
 from shared_pathways_service.servers.proxy.profiles.own_process import OwnProcess
 from shared_pathways_service.servers.proxy.profiles.planes import Device
-from shared_pathways_service.servers.proxy.profiles.profile import Profile
+from shared_pathways_service.servers.proxy.profiles.profile_run import Profile
+from shared_pathways_service.servers.proxy.profiles.profiled_executor import ExecutorProcess
 from shared_pathways_service.servers.proxy.profiles.recorded_process import Levels, RecordedProcess
 
 __all__ = ["Profiles"]

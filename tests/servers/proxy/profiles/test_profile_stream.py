@@ -17,6 +17,7 @@ from shared_pathways_service.jax_client.plugin.device_profile import DeviceProfi
 from shared_pathways_service.protocol import profiles_pb2 as pb
 from shared_pathways_service.protocol import profiles_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import xplane_pb2
+from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.proxy.limits import Limits
 from tests.servers.proxy import transports
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, wait_until
@@ -31,7 +32,7 @@ def requests(*messages: pb.ProfileRequest) -> Iterator[pb.ProfileRequest]:
 
 def ask(proxy: LocalProxy, *messages: pb.ProfileRequest, token: str = "") -> list[pb.ProfileReply]:
     """Sends requests, and returns the replies."""
-    metadata = [("authorization", f"Bearer {token}")] if token else []
+    metadata = bearer(token or None)
     with grpc.insecure_channel(proxy.address) as channel:
         stub = pb_grpc.ProfilesStub(channel)
         replies: Any = stub.Take(requests(*messages), metadata=metadata, timeout=DEADLINE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent import futures
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.profiles.clocks import Offset, Sample
 from shared_pathways_service.servers.proxy.profiles.planes import Device
-from shared_pathways_service.servers.proxy.profiles.profile import Profile
+from shared_pathways_service.servers.proxy.profiles.profile_run import Profile
 from shared_pathways_service.servers.proxy.profiles.recorded_process import Levels, RecordedProcess
 
 RAW = xplane_pb2.XSpace(planes=[xplane_pb2.XPlane(name="/host:CPU")]).SerializeToString()
@@ -48,9 +49,9 @@ class Process:
     def drop(self) -> None:
         self.calls.append("drop")
 
-    def _call(self, what: str, result: object) -> futures.Future:
+    def _call(self, what: str, result: Any) -> futures.Future[Any]:
         self.calls.append(what)
-        future: futures.Future = futures.Future()
+        future: futures.Future[Any] = futures.Future()
         if what == self._fails_at:
             future.set_exception(StatusError(Code.DATA_LOSS, "the executor has ended"))
         else:
