@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 __all__ = ["devices_of_run", "run_name"]
 
-_PREFIX = "sps run, devices"
+_PREFIX = "program on devices"
 
 
 def run_name(devices: Mapping[int, int]) -> str:
