@@ -64,7 +64,7 @@ WORKS = importlib.util.find_spec("grpc") is not None
 #: Has this process take the proxy for one of another project.
 FOREIGN = """
 from shared_pathways_service.jax_client.plugin import callbacks
-callbacks._OURS = "another project"
+callbacks.OURS = "another project"
 """
 
 

@@ -111,6 +111,7 @@ FILES = (
     ),
     *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
     *("held_session", "timeout_table", "timeouts", "factor", "slowness", "transfer_files"),
+    *("device_profile", "trace_files", "traced_proxies"),
 )
 #: Files that come with those of time-outs, and are not imported.
 UNUSED = ("within",)
