@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.embedded import embedded
-from harness.programs import program, service, sps
+from harness.programs import DEADLINE_S, program, service, sps, sps_running
 from shared_pathways_service.protocol import xplane_pb2
 
 #: The names of XLA's and this project's events.
@@ -220,5 +221,14 @@ def test_sps_profile(tmp_path: Path) -> None:
             any("dot" in name or "fusion" in name for name in planes["proxy /host:CPU"])
             or (planes["proxy /device:CUSTOM:slice 0 host 0 device 0"])
         )
+        # Ctrl-C ends a profile, which leaves nothing.
+        words = ("profile", "computing", "--seconds=600", f"--output={tmp_path}")
+        with sps_running(*words) as process:
+            assert process.stderr
+            assert process.stderr.readline() == "sps: profiling computing for 600 s\n"
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 130
+        assert session_of(tmp_path) == session
         client.tell("end")
         assert client.wait() == 0, client.stderr
