@@ -1024,6 +1024,7 @@ class ExecutorReport(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     IS_BROKEN_FIELD_NUMBER: _builtins.int
     CLOCK_NS_FIELD_NUMBER: _builtins.int
+    RUN_NS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     code: _builtins.int
     """absl's; 0: done"""
@@ -1033,6 +1034,10 @@ class ExecutorReport(_message.Message):
     """the client of this command runs no more programs over several hosts"""
     clock_ns: _builtins.int
     """of a profile's command: nanoseconds since 1970"""
+    run_ns: _builtins.int
+    """Of a program that has run: from its start here to its end here, without the wait for earlier
+    programs, but with those for other hosts in collectives.
+    """
     @_builtins.property
     def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Of a fetched array, in C order; of a large one none; or the strings that a function returned."""
@@ -1052,10 +1057,11 @@ class ExecutorReport(_message.Message):
         description: _builtins.bytes | None = ...,
         is_broken: _builtins.bool = ...,
         clock_ns: _builtins.int = ...,
+        run_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "description", b"description", "facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "clock_ns", b"clock_ns", "code", b"code", "description", b"description", "facts", b"facts", "is_broken", b"is_broken", "message", b"message", "number", b"number", "pieces", b"pieces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "clock_ns", b"clock_ns", "code", b"code", "description", b"description", "facts", b"facts", "is_broken", b"is_broken", "message", b"message", "number", b"number", "pieces", b"pieces", "run_ns", b"run_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
