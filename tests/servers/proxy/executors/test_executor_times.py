@@ -133,6 +133,7 @@ def test_a_long_name_is_cut_so_that_the_manager_accepts_the_reason() -> None:
     [event] = proxy.events
     assert isinstance(event, ExecutorSlow)
     assert event.program == f"jit_{'f' * 96}"
+    assert event.reason is not None
     check_text("reason", event.reason)
     assert event.reason.endswith("90 ms instead of 1 ms")
 
