@@ -26,7 +26,7 @@ class ProxyLimits:
     max_message_bytes: int = 256 << 20
     max_sessions: int = 32
     trace_s: int = 600
-    trace_bytes: int = 256 << 20
+    trace_bytes: int = 64 << 20
 
     def lowered(self, asked: Mapping[str, int]) -> ProxyLimits:
         """Returns these limits, some of them lowered; raises InvalidRequestError."""
@@ -94,7 +94,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
         Limit(name="trace_s", help="Limit the seconds of a profile of a proxy and its executors."),
         Limit(
             name="trace_bytes",
-            help="Limit the bytes of such a profile, of which each process gets an equal part.",
+            help="Limit the bytes of such a profile, of which each process gets an equal part; the "
+            "proxy computes for most of a minute with 64 MiB.",
         ),
     )
 }

@@ -35,12 +35,17 @@ backend: Any = importlib.import_module("jax.extend.backend")
 compiler: Any = importlib.import_module("jax._src.compiler")
 custom_partitioning: Any = importlib.import_module("jax._src.custom_partitioning")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
+profile_data: Any = importlib.import_module("jaxlib._profile_data")
 profiler: Any = importlib.import_module("jax._src.profiler")
 pjit: Any = importlib.import_module("jax._src.pjit")
 pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 jaxlib: Any = importlib.import_module("jaxlib._jax")
 xla_client: Any = importlib.import_module("jaxlib.xla_client")
+
+#: The class of profiles, where a release has it, and its parts.
+_SESSIONS = [profiler.ProfileSession] if hasattr(profiler, "ProfileSession") else []
+_OF_ONE = ("start", "stop", "is_running")
 
 #: The module or class of a part, its name, and its purpose.
 _PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -77,6 +82,8 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (profiler, "start_trace", "begins a profile"),
     (profiler, "stop_trace", "ends it"),
     (profiler, "ProfileOptions", "what it has"),
+    *((session, name, "does both, from JAX 0.12 on") for session in _SESSIONS for name in _OF_ONE),
+    (profile_data, "ProfileData", "reads its files"),
     # A factory can be registered publicly, but not removed or restored.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must ignore a second `proxy`.

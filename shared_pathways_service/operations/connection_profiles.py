@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tempfile
 from pathlib import Path
 
 from shared_pathways_service.errors import (
@@ -15,6 +16,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.jax_client.plugin import trace_files
 from shared_pathways_service.jax_client.plugin.device_profile import DeviceProfile, ProfileFailed
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.version import __version__
 
 __all__ = ["TakenProfile", "take_profile"]
@@ -48,28 +50,45 @@ def take_profile(
       output: The directory for TensorBoard, which is made.
 
     Raises:
-      InvalidRequestError: The directory cannot be made.
+      InvalidRequestError: The directory cannot be made, or the proxy refuses so many seconds.
+      PreflightError: The files cannot be written.
       CapacityError: Another profile is being taken.
       VersionSkew: The proxy has no profiles.
-      ServiceNotReady: The proxy does not answer, or has ended.
+      ServiceNotReady: The proxy does not answer, has ended, or sends no planes.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
+        # (Now, and not after the profile.)
+        with tempfile.TemporaryFile(dir=output):
+            pass
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidRequestError(
-            "--output", str(output), f"a directory, or one that can be made ({reason})"
+            "--output", str(output), f"a directory that can be written to, or made ({reason})"
         ) from error
     try:
         profile = DeviceProfile(address, token)
         with contextlib.closing(profile):
+            if seconds > profile.most_s:
+                raise InvalidRequestError(
+                    "--seconds",
+                    f"{seconds:g}",
+                    f"at most {profile.most_s:g}, the proxy's --trace_s",
+                )
             profile.wait(seconds)
             profile.stop()
             files, notes = profile.collect()
     except ProfileFailed as error:
         raise _error_of(name, error) from error
-    directory = trace_files.new_session(output)
-    trace_files.add_files(directory, files)
+    if not files:
+        raise ServiceNotReady(
+            f"{name} has been profiled without a result: {'; '.join(notes)}",
+            hint=f"`sps logs {name}` shows the proxy's log",
+        )
+    with explained(output, "--output"):
+        directory = trace_files.new_session(output)
+        if cut := trace_files.add_files(directory, files):
+            notes.append(cut)
     return TakenProfile(directory=directory, files=tuple(sorted(files)), notes=tuple(notes))
 
 

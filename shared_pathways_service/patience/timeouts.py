@@ -89,12 +89,22 @@ CALLBACKS_OPEN = Timeout(20.0)
 CALLBACKS_CLOSE = Timeout(1.0)
 #: The next call of a callback, when effects are awaited.
 CALLBACKS_QUIET = Timeout(10.0)
-#: The start of a profile by a proxy and its executors.
+#: The start of a profile by the executors of a proxy.
 PROFILE_START = Timeout(30.0)
-#: The answer of a proxy's clock, and each part of a profile.
-PROFILE_REPLY = Timeout(30.0)
-#: The end of a profile by a proxy and its executors, which make files of it.
+#: All readings of executors' clocks at one end of a profile.
+PROFILE_CLOCKS = Timeout(20.0)
+#: The end of a profile by the executors, with its bytes.
 PROFILE_COLLECTION = Timeout(180.0)
+#: A profile that has ended and is not fetched.
+PROFILE_UNFETCHED = Timeout(3600.0)
+#: The start of a proxy's profile for its client: the executors' and their clocks', and an answer.
+PROFILE_STARTED = Timeout(90.0)
+#: The end of a proxy's profile for its client: likewise.
+PROFILE_STOPPED = Timeout(260.0)
+#: The answer of a proxy's clock.
+PROFILE_REPLY = Timeout(30.0)
+#: Each part of a profile, before which the proxy moves the times of a whole file.
+PROFILE_PART = Timeout(300.0)
 #: The end of the thread that reads a profile.
 PROFILE_CLOSE = Timeout(5.0)
 #: A connection to a proxy, by which forked children know it.

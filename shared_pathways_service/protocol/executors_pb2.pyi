@@ -961,7 +961,9 @@ Global___AbandonPython: _TypeAlias = AbandonPython  # noqa: Y015
 
 @_typing.final
 class ProfileExecutor(_message.Message):
-    """Profiles this process; one profile at a time. Its report has the clock."""
+    """Profiles this process; one profile at a time. Its report has the clock. All but CLOCK are carried
+    out in their order.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -976,7 +978,7 @@ class ProfileExecutor(_message.Message):
         STOP: ProfileExecutor._Action.ValueType  # 2
         """the bytes of the profile, an XSpace, come before the report"""
         DROP: ProfileExecutor._Action.ValueType  # 3
-        """ends the profile, if there is one, and forgets it"""
+        """ends this profile, unless it has ended, and forgets it"""
 
     class Action(_Action, metaclass=_ActionEnumTypeWrapper): ...
     CLOCK: ProfileExecutor.Action.ValueType  # 0
@@ -984,18 +986,21 @@ class ProfileExecutor(_message.Message):
     STOP: ProfileExecutor.Action.ValueType  # 2
     """the bytes of the profile, an XSpace, come before the report"""
     DROP: ProfileExecutor.Action.ValueType  # 3
-    """ends the profile, if there is one, and forgets it"""
+    """ends this profile, unless it has ended, and forgets it"""
 
     ACTION_FIELD_NUMBER: _builtins.int
     HOST_TRACER_LEVEL_FIELD_NUMBER: _builtins.int
     PYTHON_TRACER_LEVEL_FIELD_NUMBER: _builtins.int
     MOST_BYTES_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     action: Global___ProfileExecutor.Action.ValueType
     host_tracer_level: _builtins.int
     """of START: those of jax.profiler.ProfileOptions"""
     python_tracer_level: _builtins.int
     most_bytes: _builtins.int
     """of STOP: a larger profile is an error"""
+    profile: _builtins.int
+    """which profile of this proxy, of all but CLOCK"""
     def __init__(
         self,
         *,
@@ -1003,10 +1008,11 @@ class ProfileExecutor(_message.Message):
         host_tracer_level: _builtins.int = ...,
         python_tracer_level: _builtins.int = ...,
         most_bytes: _builtins.int = ...,
+        profile: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "host_tracer_level", b"host_tracer_level", "most_bytes", b"most_bytes", "python_tracer_level", b"python_tracer_level"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "host_tracer_level", b"host_tracer_level", "most_bytes", b"most_bytes", "profile", b"profile", "python_tracer_level", b"python_tracer_level"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

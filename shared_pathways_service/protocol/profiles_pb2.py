@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/profiles.proto\x12\x1ashared_pathways_service.v1\"\x86\x02\n\x0eProfileRequest\x12\x39\n\x05start\x18\x01 \x01(\x0b\x32(.shared_pathways_service.v1.StartProfileH\x00\x12\x36\n\x05\x63lock\x18\x02 \x01(\x0b\x32%.shared_pathways_service.v1.ReadClockH\x00\x12\x37\n\x04stop\x18\x03 \x01(\x0b\x32\'.shared_pathways_service.v1.StopProfileH\x00\x12=\n\x07\x63ollect\x18\x04 \x01(\x0b\x32*.shared_pathways_service.v1.CollectProfileH\x00\x42\t\n\x07request\"\xfc\x02\n\x0cProfileReply\x12;\n\x07started\x18\x01 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12\x39\n\x05\x63lock\x18\x02 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12;\n\x07stopped\x18\x03 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12\x37\n\x04part\x18\x04 \x01(\x0b\x32\'.shared_pathways_service.v1.ProfilePartH\x00\x12<\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32*.shared_pathways_service.v1.ProfileFailureH\x00\x12\x37\n\x04\x64one\x18\x06 \x01(\x0b\x32\'.shared_pathways_service.v1.ProfileDoneH\x00\x42\x07\n\x05reply\"F\n\x0cStartProfile\x12\x19\n\x11host_tracer_level\x18\x01 \x01(\r\x12\x1b\n\x13python_tracer_level\x18\x02 \x01(\r\"\x0b\n\tReadClock\"\r\n\x0bStopProfile\"\\\n\x0e\x43ollectProfile\x12\x10\n\x08\x62\x65gan_ns\x18\x01 \x01(\x03\x12\x38\n\x07samples\x18\x02 \x03(\x0b\x32\'.shared_pathways_service.v1.ClockSample\"F\n\x0b\x43lockSample\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03\x12\x11\n\tremote_ns\x18\x02 \x01(\x03\x12\x13\n\x0breceived_ns\x18\x03 \x01(\x03\" \n\x0cProfileClock\x12\x10\n\x08\x63lock_ns\x18\x01 \x01(\x03\")\n\x0bProfilePart\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"/\n\x0eProfileFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x1c\n\x0bProfileDone\x12\r\n\x05notes\x18\x01 \x03(\t2l\n\x08Profiles\x12`\n\x04Take\x12*.shared_pathways_service.v1.ProfileRequest\x1a(.shared_pathways_service.v1.ProfileReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/profiles.proto\x12\x1ashared_pathways_service.v1\"\x86\x02\n\x0eProfileRequest\x12\x39\n\x05start\x18\x01 \x01(\x0b\x32(.shared_pathways_service.v1.StartProfileH\x00\x12\x36\n\x05\x63lock\x18\x02 \x01(\x0b\x32%.shared_pathways_service.v1.ReadClockH\x00\x12\x37\n\x04stop\x18\x03 \x01(\x0b\x32\'.shared_pathways_service.v1.StopProfileH\x00\x12=\n\x07\x63ollect\x18\x04 \x01(\x0b\x32*.shared_pathways_service.v1.CollectProfileH\x00\x42\t\n\x07request\"\xfc\x02\n\x0cProfileReply\x12;\n\x07started\x18\x01 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12\x39\n\x05\x63lock\x18\x02 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12;\n\x07stopped\x18\x03 \x01(\x0b\x32(.shared_pathways_service.v1.ProfileClockH\x00\x12\x37\n\x04part\x18\x04 \x01(\x0b\x32\'.shared_pathways_service.v1.ProfilePartH\x00\x12<\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32*.shared_pathways_service.v1.ProfileFailureH\x00\x12\x37\n\x04\x64one\x18\x06 \x01(\x0b\x32\'.shared_pathways_service.v1.ProfileDoneH\x00\x42\x07\n\x05reply\"F\n\x0cStartProfile\x12\x19\n\x11host_tracer_level\x18\x01 \x01(\r\x12\x1b\n\x13python_tracer_level\x18\x02 \x01(\r\"\x0b\n\tReadClock\"\r\n\x0bStopProfile\"\\\n\x0e\x43ollectProfile\x12\x10\n\x08\x62\x65gan_ns\x18\x01 \x01(\x03\x12\x38\n\x07samples\x18\x02 \x03(\x0b\x32\'.shared_pathways_service.v1.ClockSample\"F\n\x0b\x43lockSample\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03\x12\x11\n\tremote_ns\x18\x02 \x01(\x03\x12\x13\n\x0breceived_ns\x18\x03 \x01(\x03\"1\n\x0cProfileClock\x12\x10\n\x08\x63lock_ns\x18\x01 \x01(\x03\x12\x0f\n\x07most_ms\x18\x02 \x01(\x03\")\n\x0bProfilePart\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"/\n\x0eProfileFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x1c\n\x0bProfileDone\x12\r\n\x05notes\x18\x01 \x03(\t2l\n\x08Profiles\x12`\n\x04Take\x12*.shared_pathways_service.v1.ProfileRequest\x1a(.shared_pathways_service.v1.ProfileReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,13 +46,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLOCKSAMPLE']._serialized_start=921
   _globals['_CLOCKSAMPLE']._serialized_end=991
   _globals['_PROFILECLOCK']._serialized_start=993
-  _globals['_PROFILECLOCK']._serialized_end=1025
-  _globals['_PROFILEPART']._serialized_start=1027
-  _globals['_PROFILEPART']._serialized_end=1068
-  _globals['_PROFILEFAILURE']._serialized_start=1070
-  _globals['_PROFILEFAILURE']._serialized_end=1117
-  _globals['_PROFILEDONE']._serialized_start=1119
-  _globals['_PROFILEDONE']._serialized_end=1147
-  _globals['_PROFILES']._serialized_start=1149
-  _globals['_PROFILES']._serialized_end=1257
+  _globals['_PROFILECLOCK']._serialized_end=1042
+  _globals['_PROFILEPART']._serialized_start=1044
+  _globals['_PROFILEPART']._serialized_end=1085
+  _globals['_PROFILEFAILURE']._serialized_start=1087
+  _globals['_PROFILEFAILURE']._serialized_end=1134
+  _globals['_PROFILEDONE']._serialized_start=1136
+  _globals['_PROFILEDONE']._serialized_end=1164
+  _globals['_PROFILES']._serialized_start=1166
+  _globals['_PROFILES']._serialized_end=1274
 # @@protoc_insertion_point(module_scope)

@@ -218,15 +218,19 @@ class ProfileClock(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLOCK_NS_FIELD_NUMBER: _builtins.int
+    MOST_MS_FIELD_NUMBER: _builtins.int
     clock_ns: _builtins.int
+    most_ms: _builtins.int
+    """of `started`: the longest profile"""
     def __init__(
         self,
         *,
         clock_ns: _builtins.int = ...,
+        most_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ns", b"clock_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ns", b"clock_ns", "most_ms", b"most_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,6 +17,8 @@ __all__ = ["refuse_profile", "refusing_profiles"]
 
 #: The session of a profile in JAX's state: from 0.12 on, and before.
 _SESSION_NAMES = ("session", "profile_session")
+#: Marks a function that asks for runs; `functools.wraps` passes it on.
+_GUARDED = "_sps_asks_for_runs"
 
 
 def refuse_profile() -> None:
@@ -33,25 +37,53 @@ def refusing_profiles() -> Iterator[None]:
     wait for a slice that is lost. (pathwaysutils ends the profile at an event instead, where that
     may happen.)
     """
+    global _runs  # noqa: PLW0603 - as JAX's profiler, of which a process has one
+    with _lock:
+        _guard_all()
+        _runs += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _runs -= 1
+
+
+#: The elastic runs of this process, which may overlap.
+_runs = 0
+_lock = threading.Lock()
+
+
+def _guard_all() -> None:
+    """Has JAX's functions ask for runs, permanently.
+
+    (Runs that replaced and restored them would restore each other's, if they overlap; and what
+    others wrap meanwhile would stay.)
+    """
     profiler: Any = importlib.import_module("jax._src.profiler")
     # All ways lead through the class, where a release has it.
     places = [(jax.profiler, "start_trace"), (profiler, "start_trace")]
     if session := getattr(profiler, "ProfileSession", None):
         places.append((session, "start"))
-    with contextlib.ExitStack() as undo:
-        for holder, name in places:
-            undo.callback(setattr, holder, name, getattr(holder, name))
-            setattr(holder, name, _refuse)
-        yield
+    for holder, name in places:
+        found = getattr(holder, name)
+        if not hasattr(found, _GUARDED):  # (A wrapper of ours has this, too.)
+            setattr(holder, name, _guarded(found))
 
 
-def _refuse(*_args: object, **_kwargs: object) -> None:
-    raise InvalidRequestError(
-        "jax.profiler",
-        "a trace in an elastic run",
-        "no profile until elastic training has ended: a slice event would leave it incomplete, and "
-        "its end would wait for a lost slice",
-    )
+def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def begin(*args: Any, **kwargs: Any) -> Any:
+        if _runs:
+            raise InvalidRequestError(
+                "jax.profiler",
+                "a trace in an elastic run",
+                "no profile until elastic training has ended: a slice event would leave it "
+                "incomplete, and its end would wait for a lost slice",
+            )
+        return original(*args, **kwargs)
+
+    setattr(begin, _GUARDED, True)
+    return begin
 
 
 def _is_active() -> bool:

@@ -64,6 +64,9 @@ class DeviceProfile:
       host_tracer_level: As in `jax.profiler.ProfileOptions`, like the next one.
       python_tracer_level: Of Python functions in the servers' processes.
 
+    Attributes:
+      most_s: The seconds after which the proxy ends it by itself.
+
     Raises:
       ProfileFailed: The proxy cannot be reached, or cannot be profiled now.
     """
@@ -95,7 +98,8 @@ class DeviceProfile:
         try:
             self._reader.start()
             levels = number_field(1, host_tracer_level) + number_field(2, python_tracer_level)
-            self._ask(_START, levels, _STARTED, timeouts.PROFILE_START.s)
+            started, _ = self._ask(_START, levels, _STARTED, timeouts.PROFILE_STARTED.s)
+            self.most_s = dict(fields_of(started)).get(2, 0) / 1000
             self._read_clock()
         except BaseException:
             self.close()
@@ -122,7 +126,7 @@ class DeviceProfile:
           ProfileFailed: The proxy has ended, or does not answer.
         """
         self._read_clock()
-        self._ask(_STOP, b"", _STOPPED, timeouts.PROFILE_COLLECTION.s)
+        self._ask(_STOP, b"", _STOPPED, timeouts.PROFILE_STOPPED.s)
 
     def collect(self, began_ns: int = 0) -> Collected:
         """Returns the files of the profile, after `stop`.
@@ -137,7 +141,7 @@ class DeviceProfile:
         self._send(_COLLECT, number_field(1, began_ns) + _encoded(self._samples))
         files: dict[str, list[bytes]] = {}
         while True:
-            field, value, _ = self._next(timeouts.PROFILE_COLLECTION.s)
+            field, value, _ = self._next(timeouts.PROFILE_PART.s)
             if field == _DONE:
                 notes = [text.decode() for number, text in fields_of(value) if number == 1]
                 return {name: b"".join(parts) for name, parts in files.items()}, notes
@@ -192,6 +196,9 @@ class DeviceProfile:
                     self._replies.put((field, value, received_ns))
         except self._rpc_error:
             self._replies.put(self._failure())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the profile ends with it
+            text = f"a message of the proxy cannot be read: {error}"
+            self._replies.put(ProfileFailed(text))
         else:
             self._replies.put(ProfileFailed("the proxy has ended the profile"))
 

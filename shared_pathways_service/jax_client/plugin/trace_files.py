@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gzip
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PERFETTO", "add_files", "began_at", "new_session", "newest_session", "sessions"]
+__all__ = [
+    "MOST_EVENTS",
+    "PERFETTO",
+    "add_files",
+    "began_at",
+    "files_below",
+    "new_session",
+    "written_since",
+]
 
 #: The name of the file for Perfetto, which is the one that JAX gives it.
 PERFETTO = "perfetto_trace.json.gz"
 #: The most events of that file: Perfetto's page holds not many more.
-_MOST_EVENTS = 1_000_000
+MOST_EVENTS = 1_000_000
 _END = ".xplane.pb"
 
 
-def sessions(log_dir: str) -> set[Path]:
-    """Returns the folders of the profiles below a directory."""
-    return {path.parent for path in (Path(log_dir) / "plugins" / "profile").glob(f"*/*{_END}")}
+def files_below(log_dir: str) -> dict[Path, int]:
+    """Returns the files of all profiles below a directory, and when each was changed."""
+    found = {}
+    for path in (Path(log_dir) / "plugins" / "profile").glob(f"*/*{_END}"):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            found[path] = path.stat().st_mtime_ns
+    return found
 
 
-def newest_session(log_dir: str, before: set[Path]) -> Path | None:
-    """Returns the folder of the profile that was written last; None: there is none.
+def written_since(log_dir: str, before: Mapping[Path, int]) -> Path | None:
+    """Returns the file of a profile that was written last; None: none was.
 
     Args:
       log_dir: The directory that was given to JAX.
-      before: The folders before it was written.
+      before: Its `files_below` before.
     """
-    found = sessions(log_dir)
-    return max(found - before or found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    changed = {p: at for p, at in files_below(log_dir).items() if before.get(p) != at}
+    return max(changed, key=lambda path: changed[path], default=None)
 
 
 def new_session(log_dir: Path) -> Path:
@@ -50,64 +63,90 @@ def new_session(log_dir: Path) -> Path:
             return made
 
 
-def began_at(session: Path) -> int:
-    """Returns when the profile written last began, in ns since 1970; 0: it is not known."""
-    # (JAX names folders by the second: an earlier profile may have left other files.)
-    paths = session.glob(f"*{_END}")
-    newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
-    if newest is None:
-        return 0
+def began_at(path: Path) -> int:
+    """Returns when the profile in a file began, in ns since 1970; 0: it is not known."""
     # (Planes do not keep the data that they are of, here and below.)
-    data = _read(newest)
+    data = _read(path)
     plane = data.find_plane_with_name("Task Environment")
-    found = [] if plane is None else [v for name, v in plane.stats if name == "profile_start_time"]
-    return int(found[0]) if found else 0
+    for name, value in [] if plane is None else plane.stats:
+        if name == "profile_start_time":
+            return int(value)
+    return 0
 
 
-def add_files(session: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Writes files of processes beside those of a profile, and all in one for Perfetto."""
+def add_files(session: Path, files: Mapping[str, bytes], most_events: int = MOST_EVENTS) -> str:
+    """Writes files of processes beside those of a profile, and all in one for Perfetto.
+
+    Returns:
+      What is missing, and why; an empty text if nothing is.
+    """
     written = []
     for name, data in files.items():
         # (The name comes from the proxy: no folder.)
         path = session / Path(name).name
         path.write_bytes(data)
         written.append(path)
-    paths = sorted(session.glob(f"*{_END}"), key=lambda path: (path in written, path.name))
+    # Devices first: a program may have millions of events of its own.
+    others = [path for path in sorted(session.glob(f"*{_END}")) if path not in written]
+    events = _Events(most_events)
     with gzip.open(session / PERFETTO, "wt", encoding="utf-8", compresslevel=5) as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-        for number, event in enumerate(_events(paths)):
+        for number, event in enumerate(events.of([*sorted(written), *others])):
             file.write((",\n" if number else "") + json.dumps(event, separators=(",", ":")))
         file.write("\n]}\n")
-    return written
+    if not events.cut:
+        return ""
+    return (
+        f"{PERFETTO} has {most_events} events: it lacks the last ones of {', '.join(events.cut)}, "
+        "which XProf shows"
+    )
 
 
-def _events(paths: list[Path]) -> Iterator[dict[str, Any]]:
-    """Yields events in Chrome's trace format, which Perfetto reads; each plane is a process."""
-    left = _MOST_EVENTS
-    process = 0
-    for path in paths:
+class _Events:
+    """The events of files in Chrome's trace format, which Perfetto reads.
+
+    Attributes:
+      cut: The files of which not all events are there.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.cut: list[str] = []
+        self._left = most
+        self._process = 0
+
+    def of(self, paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+        """Yields those of all files, each of which has an equal part of those that are left."""
+        for number, path in enumerate(paths):
+            part = self._left // (len(paths) - number)
+            self._left -= part
+            yield from self._of_file(path, part)
+
+    def _of_file(self, path: Path, part: int) -> Iterator[dict[str, Any]]:
         data = _read(path)
-        for plane in data.planes:
+        for plane in sorted(data.planes, key=lambda plane: "/device:" not in plane.name):
             lines = [line for line in plane.lines if line.name]
             if not lines:
                 continue
-            process += 1
+            # Each plane is a process.
+            self._process += 1
             name = f"{path.name.removesuffix(_END)} {plane.name}"
-            yield _named("process", name, process, 0)
+            yield _named("process", name, self._process, 0)
             for thread, line in enumerate(lines, 1):
-                yield _named("thread", line.name, process, thread)
+                yield _named("thread", line.name, self._process, thread)
                 for event in line.events:
-                    if not left:
+                    if not part:
+                        self.cut.append(path.name)
                         return
-                    left -= 1
+                    part -= 1
                     yield {
                         "ph": "X",
-                        "pid": process,
+                        "pid": self._process,
                         "tid": thread,
                         "ts": event.start_ns / 1000,
                         "dur": event.duration_ns / 1000,
                         "name": event.name,
                     }
+        self._left += part
 
 
 def _named(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:

@@ -27,15 +27,19 @@ __all__ = ["end", "install", "profile_request", "serve"]
 
 _log = logging.getLogger(__name__)
 
-#: A running profile: stops it, given JAX's own stop and the directory of the files.
+#: A running profile: stops it, given JAX's own stop and the directory of the files; without a
+#: directory it is dropped.
 _Stop = Callable[[Callable[[], Any], str], Any]
 
 _BUCKET = "gs://"
+#: The variable of pathwaysutils that names the buckets that may be written to; and its module.
+_BUCKETS = "PATHWAYS_PROFILING_ALLOWED_GCS_BUCKETS"
+_UPSTREAM = "pathwaysutils"
 _TIME = "%Y_%m_%d_%H_%M_%S"
 #: The release of JAX from which on pathwaysutils passes options on.
 _SESSIONS_SINCE = (0, 9, 2)
 #: Begins a profile of a client's proxy.
-_begin: weakref.WeakKeyDictionary[Any, Callable[[str, Any], _Stop | None]]
+_begin: weakref.WeakKeyDictionary[Any, Callable[[str, Any], tuple[_Stop | None, Any]]]
 _begin = weakref.WeakKeyDictionary()
 _running: tuple[int, _Stop, str] | None = None
 
@@ -57,15 +61,23 @@ def end(client: Any) -> None:
 def install() -> None:
     """Changes JAX's profiler in this process permanently; it is as before without a proxy."""
     profiler: Any = importlib.import_module("jax._src.profiler")
+    public: Any = importlib.import_module("jax.profiler")
+    changes = {"stop_and_get_fdo_profile": _dropping}
     session = getattr(profiler, "ProfileSession", None)
-    if session is not None:
+    if session is None:
+        changes |= {"start_trace": _function_start, "stop_trace": _stopping}
+    else:
         session.start = _session_start(session.start)
         session.stop = _session_stop(session.stop)
-        return
-    public: Any = importlib.import_module("jax.profiler")
-    start, stop = _function_start(profiler.start_trace), _function_stop(profiler.stop_trace)
-    for module in (profiler, public):
-        module.start_trace, module.stop_trace = start, stop
+    for name, changed in changes.items():
+        original = getattr(profiler, name, None)
+        # (pathwaysutils makes the request itself, and calls JAX's function.)
+        if original is None or str(original.__module__).startswith(_UPSTREAM):
+            continue
+        made = changed(original)
+        for module in (profiler, public):
+            if hasattr(module, name):
+                setattr(module, name, made)
 
 
 # ---- JAX's functions, in the form of each release
@@ -76,7 +88,12 @@ def _session_start(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def start(self: Any) -> Any:
         if self.log_dir is None or self.is_running:
             return original(self)
-        return _start(self.log_dir, self.profiler_options, lambda: original(self))
+
+        def start_here(options: Any) -> Any:
+            self.profiler_options = options
+            return original(self)
+
+        return _start(self.log_dir, self.profiler_options, start_here)
 
     return start
 
@@ -103,15 +120,13 @@ def _function_start(original: Callable[..., Any]) -> Callable[..., Any]:
         return _start(
             str(log_dir),
             profiler_options,
-            lambda: original(
-                log_dir, create_perfetto_link, create_perfetto_trace, profiler_options
-            ),
+            lambda options: original(log_dir, create_perfetto_link, create_perfetto_trace, options),
         )
 
     return start_trace
 
 
-def _function_stop(original: Callable[[], Any]) -> Callable[[], Any]:
+def _stopping(original: Callable[[], Any]) -> Callable[[], Any]:
     @functools.wraps(original)
     def stop_trace() -> Any:
         return _stop(original)
@@ -119,14 +134,30 @@ def _function_stop(original: Callable[[], Any]) -> Callable[[], Any]:
     return stop_trace
 
 
-def _start(log_dir: str, options: Any, start_here: Callable[[], Any]) -> Any:
+def _dropping(original: Callable[[], Any]) -> Callable[[], Any]:
+    """Changes a function that ends a profile which has no files."""
+
+    @functools.wraps(original)
+    def stop() -> Any:
+        return _stop(original, keeps=False)
+
+    return stop
+
+
+def _start(log_dir: str, options: Any, start_here: Callable[[Any], Any]) -> Any:
     """Begins the proxy's profile first: what it refuses has begun nothing here."""
     global _running  # noqa: PLW0603 - as JAX's profile, of which a process has one
     begin = next(reversed(list(_begin.values())), None)
     is_ours = _running is not None and _running[0] == os.getpid()
-    stop = None if begin is None or is_ours else begin(log_dir, options)
+    if is_ours and not _is_active():
+        # It ended without its end here.
+        _stop(lambda: None, keeps=False)
+        is_ours = False
+    stop = None
+    if begin is not None and not is_ours:
+        stop, options = begin(log_dir, options)
     try:
-        made = start_here()
+        made = start_here(options)
     except BaseException:
         if stop is not None:
             with contextlib.suppress(Exception):  # the first error counts
@@ -137,20 +168,33 @@ def _start(log_dir: str, options: Any, start_here: Callable[[], Any]) -> Any:
     return made
 
 
-def _stop(stop_here: Callable[[], Any]) -> Any:
+def _is_active() -> bool:
+    """Whether JAX has a profile; known only to a private part, named by its release."""
+    profiler: Any = importlib.import_module("jax._src.profiler")
+    state = getattr(profiler, "_profile_state", None)
+    return any(getattr(state, name, None) is not None for name in ("session", "profile_session"))
+
+
+def _stop(stop_here: Callable[[], Any], *, keeps: bool = True) -> Any:
     global _running
     running, _running = _running, None
     # (A forked child has its parent's, which it leaves to it.)
     if running is None or running[0] != os.getpid():
         return stop_here()
-    return running[1](stop_here, running[2])
+    return running[1](stop_here, running[2] if keeps else "")
 
 
 # ---- a proxy of this project
 
 
-def _begin_ours(address: str, token: str | None, log_dir: str, options: Any) -> _Stop | None:
-    del log_dir
+def _begin_ours(
+    address: str, token: str | None, log_dir: str, options: Any
+) -> tuple[_Stop | None, Any]:
+    if "://" in log_dir:
+        _log.warning(
+            "only this process is profiled: log_dir is %r, not a directory of this machine", log_dir
+        )
+        return None, options
     try:
         profile = DeviceProfile(
             address, token, host_tracer_level=getattr(options, "host_tracer_level", 2)
@@ -159,15 +203,15 @@ def _begin_ours(address: str, token: str | None, log_dir: str, options: Any) -> 
         if error.is_refused:
             raise RuntimeError(f"the proxy is not profiled: {error}") from error
         _log.warning("only this process is profiled: %s", error)
-        return None
-    return functools.partial(_stop_ours, profile)
+        return None, options
+    return functools.partial(_stop_ours, profile), options
 
 
 def _stop_ours(profile: DeviceProfile, stop_here: Callable[[], Any], log_dir: str) -> Any:
     with contextlib.ExitStack() as stack:
         stack.callback(profile.close)
         failure: ProfileFailed | None = None
-        before = trace_files.sessions(log_dir) if log_dir else set()
+        before = trace_files.files_below(log_dir) if log_dir else {}
         if log_dir:
             try:
                 profile.stop()
@@ -177,15 +221,16 @@ def _stop_ours(profile: DeviceProfile, stop_here: Callable[[], Any], log_dir: st
         made = stop_here()
         if not log_dir:
             return made
-        session = trace_files.newest_session(log_dir, before)
         try:
             if failure is not None:
                 raise failure
-            if session is None:
+            own = trace_files.written_since(log_dir, before)
+            if own is None:
                 raise ProfileFailed(f"JAX wrote no profile to {log_dir}")
-            files, notes = profile.collect(trace_files.began_at(session))
-            trace_files.add_files(session, files)
-        except (ProfileFailed, OSError) as error:
+            files, notes = profile.collect(trace_files.began_at(own))
+            if cut := trace_files.add_files(own.parent, files):
+                notes.append(cut)
+        except Exception as error:  # noqa: BLE001 - also of a damaged file: JAX's own is there
             _log.warning("the profile has only this process: %s", error)
         else:
             for note in notes:
@@ -242,21 +287,18 @@ def _configured(value: Any) -> dict[str, Any]:
     raise ValueError(f"advanced_configuration has {value!r}, not a bool, an int or a str")
 
 
-def _begin_googles(client: Any, log_dir: str, options: Any) -> _Stop | None:
+def _begin_googles(client: Any, log_dir: str, options: Any) -> tuple[_Stop | None, Any]:
     if _is_upstreams():
-        return None
+        return None, options
     if not log_dir.startswith(_BUCKET):
         raise ValueError(
             f"log_dir is {log_dir!r}, not gs://BUCKET/…: a service of Google's images writes its "
             "profile to a bucket by itself"
         )
-    profiler: Any = importlib.import_module("jax.profiler")
-    options = profiler.ProfileOptions() if options is None else options
+    _check_bucket(log_dir)
     jax: Any = importlib.import_module("jax")
-    if jax.version.__version_info__ < _SESSIONS_SINCE:
-        options = None
-    elif not options.session_id:
-        options.session_id = datetime.datetime.now().astimezone().strftime(_TIME)
+    has_sessions = jax.version.__version_info__ >= _SESSIONS_SINCE
+    options = _in_a_session(options) if has_sessions else None
     text = json.dumps({"profileRequest": profile_request(log_dir, options)})
     # Before a profile, as pathwaysutils has it.
     jax.jit(lambda x: x + 1)(1).block_until_ready()
@@ -271,7 +313,29 @@ def _begin_googles(client: Any, log_dir: str, options: Any) -> _Stop | None:
             made = stop_here()
         return made
 
-    return stop
+    return stop, options
+
+
+def _check_bucket(log_dir: str) -> None:
+    """Refuses a folder of a bucket that pathwaysutils would refuse."""
+    allowed = [one.strip() for one in os.environ.get(_BUCKETS, "").split(",") if one.strip()]
+    if allowed and not any(log_dir.startswith(bucket) for bucket in allowed):
+        raise ValueError(
+            f"log_dir is {log_dir!r}, not in a bucket of {_BUCKETS}: {', '.join(allowed)}"
+        )
+
+
+def _in_a_session(options: Any) -> Any:
+    """Returns a copy of options, with the name of the session that all processes share."""
+    profiler: Any = importlib.import_module("jax.profiler")
+    made = profiler.ProfileOptions()
+    for name in () if options is None else dir(options):
+        value = getattr(options, name)
+        if not name.startswith("_") and not callable(value):
+            setattr(made, name, value)
+    if not made.session_id:
+        made.session_id = datetime.datetime.now().astimezone().strftime(_TIME)
+    return made
 
 
 def _is_upstreams() -> bool:

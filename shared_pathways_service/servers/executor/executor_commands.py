@@ -136,12 +136,13 @@ class Commands:
             threads = {
                 "meet": self._opening,
                 "open": self._opening,
-                # (Not behind other commands: the clock is read for its round trip.)
-                "profile": self._opening,
                 "gather": self._gathering,
                 "compile": self._compiling,
                 "describe": self._compiling,
             }.get(kind, self._others)
+            if kind == "profile":
+                # (Not behind other commands: the clock is read for its round trip.)
+                threads = self._profile.threads_for(body) or self._opening
             when_settled(uses, lambda: self._submit(threads, job))
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ def profile(
     ],
     *,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600.0, help="Profile for so many seconds.")
+        float, typer.Option(min=0.1, max=3600.0, help="Seconds of the profile.")
     ] = 5.0,
     output: Annotated[
         Path,

@@ -22,7 +22,7 @@ class OwnProcess:
     """This proxy, as a `RecordedProcess`: everything is done when a call returns."""
 
     name = "the proxy"
-    file = "proxy"
+    file = "sps-proxy"
     samples: Sequence[Sample] = ()
 
     def __init__(self, devices: Sequence[Device]) -> None:

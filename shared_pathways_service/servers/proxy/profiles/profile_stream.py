@@ -101,7 +101,9 @@ class ProfileStream:
                 raise invalid_argument(f"{name} is {value}, not 0 to {_HIGHEST_LEVEL}")
         levels = Levels(request.host_tracer_level, request.python_tracer_level)
         self._profile = self._profiles.begin(levels)
-        self._reply(pb.ProfileReply(started=_clock()))
+        started = _clock()
+        started.most_ms = self._profiles.most_s * 1000
+        self._reply(pb.ProfileReply(started=started))
 
     def _collect(self, request: pb.CollectProfile) -> None:
         profile = self._begun()
@@ -110,16 +112,17 @@ class ProfileStream:
         samples = [Sample(one.sent_ns, one.remote_ns, one.received_ns) for one in request.samples]
         profile.finish()
         client = offset_of(samples) if samples else Offset()
-        for name, data in profile.files(request.began_ns, client):
-            for begin in range(0, len(data), _PART):
-                part = pb.ProfilePart(file=name, data=data[begin : begin + _PART])
-                self._reply(pb.ProfileReply(part=part))
+        for file in profile.files(request.began_ns, client):
+            for begin in range(0, len(file.data), _PART):
+                part = pb.ProfilePart(file=file.name, data=file.data[begin : begin + _PART])
+                # (The file's memory is charged until its last part is sent.)
+                self._reply(pb.ProfileReply(part=part), file.charge)
         self._is_over = True
         self._reply(pb.ProfileReply(done=pb.ProfileDone(notes=profile.notes)))
 
-    def _reply(self, reply: pb.ProfileReply) -> None:
+    def _reply(self, reply: pb.ProfileReply, charge: HostCharge | None = None) -> None:
         assert self._outbox is not None, "messages are received while it is attached"
-        self._outbox.put(reply.SerializeToString(), None)
+        self._outbox.put(reply.SerializeToString(), charge)
 
 
 def _clock() -> pb.ProfileClock:

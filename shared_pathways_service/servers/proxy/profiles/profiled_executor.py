@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -17,6 +18,8 @@ __all__ = ["ExecutorProcess", "Link"]
 
 _T = TypeVar("_T")
 _Action = pb.ProfileExecutor.Action
+#: Numbers the profiles of this proxy.
+_numbers = itertools.count(1)
 
 
 class Link(Protocol):
@@ -34,15 +37,17 @@ class ExecutorProcess:
     def __init__(self, link: Link, devices: Sequence[Device]) -> None:
         first = devices[0]
         self.name = f"slice {first.slice_index} host {first.host}"
-        self.file = f"slice{first.slice_index}-host{first.host}"
+        self.file = f"sps-slice{first.slice_index}-host{first.host}"
         self.devices = devices
         self.samples: list[Sample] = []
         self._link = link
+        self._number = next(_numbers)
 
     def start(self, levels: Levels) -> futures.Future[None]:
         """Begins its profile."""
         command = pb.ProfileExecutor(
             action=_Action.START,
+            profile=self._number,
             host_tracer_level=levels.host_tracer,
             python_tracer_level=levels.python_tracer,
         )
@@ -55,12 +60,15 @@ class ExecutorProcess:
     def stop(self, most_bytes: int) -> futures.Future[bytes]:
         """Ends its profile, and brings it."""
         data: list[memoryview] = []
-        command = pb.ProfileExecutor(action=_Action.STOP, most_bytes=most_bytes)
+        command = pb.ProfileExecutor(
+            action=_Action.STOP, profile=self._number, most_bytes=most_bytes
+        )
         return self._ask(command, lambda: b"".join(data), data)
 
     def drop(self) -> None:
         """Has it end its profile."""
-        self._ask(pb.ProfileExecutor(action=_Action.DROP), lambda: None)
+        command = pb.ProfileExecutor(action=_Action.DROP, profile=self._number)
+        self._ask(command, lambda: None)
 
     def _ask(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -28,6 +29,11 @@ class Profiles:
         self._lock = threading.Lock()
         self._since: float | None = None
 
+    @property
+    def most_s(self) -> int:
+        """The seconds after which a profile ends by itself."""
+        return self._limits.trace_s
+
     def begin(self, levels: Levels) -> Profile:
         """Begins a profile; `Profile.drop` must follow.
 
@@ -42,21 +48,22 @@ class Profiles:
                     f"{time.monotonic() - self._since:.0f} s: one profile at a time",
                 )
             self._since = time.monotonic()
-        processes = self._processes()
-        profile = Profile(
-            processes,
-            most_s=self._limits.trace_s,
-            most_bytes=self._limits.trace_bytes,
-            memory=self._memory,
-            on_end=self._free,
-        )
-        if not self._engine.computes_here:
-            profile.notes += self._missing(processes)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._free)
+            processes = self._processes()
+            profile = Profile(
+                processes,
+                most_s=self._limits.trace_s,
+                most_bytes=self._limits.trace_bytes,
+                memory=self._memory,
+                on_end=self._free,
+            )
+            undo.pop_all()
+            undo.callback(profile.drop)
+            if not self._engine.computes_here:
+                profile.notes += self._missing(processes)
             profile.start(levels)
-        except BaseException:
-            profile.drop()
-            raise
+            undo.pop_all()
         return profile
 
     def _free(self) -> None:

@@ -7,7 +7,7 @@ begins it.
 
 from __future__ import annotations
 
-import dataclasses
+import bisect
 from collections.abc import Mapping
 
 from shared_pathways_service.protocol import xplane_pb2 as pb
@@ -21,16 +21,31 @@ Devices = Mapping[int, int]
 _RUN = "run_id"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Named:
-    """A run that this project has named, in picoseconds."""
+    """The runs that this project has named on one thread, where they do not overlap."""
 
-    begin: int
-    end: int
-    devices: Devices
+    def __init__(self, line: pb.XLine, names: Mapping[int, Devices]) -> None:
+        runs = sorted(
+            (
+                (_begin_of(line, event), event.duration_ps, names[event.metadata_id])
+                for event in line.events
+                if event.metadata_id in names
+            ),
+            key=lambda run: run[:2],
+        )
+        self._begins = [begin for begin, _, _ in runs]
+        self._runs = runs
 
-    def has(self, time: int) -> bool:
-        return self.begin <= time <= self.end
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def at(self, time: int) -> Devices | None:
+        """Returns the devices of the run at a time, in picoseconds; None: there is none."""
+        number = bisect.bisect_right(self._begins, time) - 1
+        if number < 0:
+            return None
+        begin, length, devices = self._runs[number]
+        return devices if time <= begin + length else None
 
 
 def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
@@ -45,22 +60,25 @@ def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
         for key, found in host.event_metadata.items()
         if (devices := devices_of_run(found.name)) is not None
     }
-    named = [_named(line, names) for line in host.lines]
+    named = [_Named(line, names) for line in host.lines]
     exact: dict[int, Devices] = {}
     first: dict[int, int] = {}
     for line, begun in zip(host.lines, named, strict=True):
         for event in line.events:
             run = number_of(event, keys)
-            if run is None:
+            if run is None or run in exact:
                 continue
-            begin = line.timestamp_ns * 1000 + event.offset_ps
-            first[run] = min(begin, first.get(run, begin))
-            for one in begun:
-                if one.has(begin):
-                    exact[run] = one.devices
-    everywhere = [one for begun in named for one in begun]
+            begin = _begin_of(line, event)
+            here = begun.at(begin)
+            if here is not None:
+                exact[run] = here
+            else:
+                first[run] = min(begin, first.get(run, begin))
+    threads = [begun for begun in named if begun]
     for run, begin in first.items():
-        possible = [one.devices for one in everywhere if run not in exact and one.has(begin)]
+        if run in exact:
+            continue
+        possible = [found for begun in threads if (found := begun.at(begin)) is not None]
         if possible and all(devices == possible[0] for devices in possible):
             exact[run] = possible[0]
     return exact
@@ -74,14 +92,6 @@ def number_of(event: pb.XEvent, keys: set[int]) -> int | None:
     return None
 
 
-def _named(line: pb.XLine, names: Mapping[int, Devices]) -> list[_Named]:
-    base = line.timestamp_ns * 1000
-    return [
-        _Named(
-            base + event.offset_ps,
-            base + event.offset_ps + event.duration_ps,
-            names[event.metadata_id],
-        )
-        for event in line.events
-        if event.metadata_id in names
-    ]
+def _begin_of(line: pb.XLine, event: pb.XEvent) -> int:
+    """Returns when an event began, in picoseconds."""
+    return line.timestamp_ns * 1000 + event.offset_ps

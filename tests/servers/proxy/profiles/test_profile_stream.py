@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,7 +16,9 @@ import pytest
 from harness.processes import DEADLINE_S
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import single
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.jax_client.plugin.device_profile import DeviceProfile, ProfileFailed
+from shared_pathways_service.operations.connection_profiles import take_profile
 from shared_pathways_service.protocol import profiles_pb2 as pb
 from shared_pathways_service.protocol import profiles_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import xplane_pb2
@@ -70,8 +75,8 @@ def test_a_profile_has_the_devices_of_all_slices(
     finally:
         profile.close()
     assert notes == []
-    assert list(files) == ["proxy.xplane.pb"]
-    planes = {p.name for p in xplane_pb2.XSpace.FromString(files["proxy.xplane.pb"]).planes}
+    assert list(files) == ["sps-proxy.xplane.pb"]
+    planes = {p.name for p in xplane_pb2.XSpace.FromString(files["sps-proxy.xplane.pb"]).planes}
     assert {
         "/host:CPU",
         "/device:CUSTOM:slice 0 host 0 device 0",
@@ -89,7 +94,7 @@ def test_one_at_a_time(make_proxy: MakeProxy) -> None:
         first.stop()
         # It is kept until it is fetched, but another one may begin.
         DeviceProfile(proxy.address, None).close()
-        assert "proxy.xplane.pb" in first.collect()[0]
+        assert "sps-proxy.xplane.pb" in first.collect()[0]
     finally:
         first.close()
 
@@ -161,3 +166,65 @@ def test_the_clock_is_this_machines(make_proxy: MakeProxy) -> None:
     replies = ask(proxy, CLOCK, CLOCK)
     first, second = (reply.clock.clock_ns for reply in replies)
     assert 1_700_000_000_000_000_000 < first <= second
+
+
+def test_a_client_learns_the_longest_profile(make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(limits=Limits(trace_s=7))
+    profile = DeviceProfile(proxy.address, None)
+    try:
+        assert profile.most_s == 7
+    finally:
+        profile.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "error", "words"),
+    [
+        (Limits(trace_s=7), 8.0, InvalidRequestError, r"--seconds.*8.*at most 7"),
+        (Limits(trace_bytes=10), 0.1, ServiceNotReady, r"without a result: .*trace_bytes\) is 10"),
+    ],
+)
+def test_sps_profile_of_what_the_limits_refuse(
+    make_proxy: MakeProxy,
+    tmp_path: Path,
+    limits: Limits,
+    seconds: float,
+    error: type[Exception],
+    words: str,
+) -> None:
+    proxy = make_proxy(limits=limits)
+    with pytest.raises(error, match=words):
+        take_profile("one", proxy.address, None, seconds=seconds, output=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InvalidRequestError, match=r"--output.*file/below"):
+        take_profile("one", "unix:/nowhere", None, seconds=1.0, output=file / "below")
+
+
+def test_a_client_that_is_killed_ends_its_profile(make_proxy: MakeProxy) -> None:
+    proxy = make_proxy()
+    code = (
+        "import sys, time\n"
+        "from shared_pathways_service.jax_client.plugin.device_profile import DeviceProfile\n"
+        "profile = DeviceProfile(sys.argv[1], None)\n"
+        "print('begun', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, proxy.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as client:
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "begun\n"
+            with pytest.raises(ProfileFailed, match="one profile at a time"):
+                DeviceProfile(proxy.address, None)
+        finally:
+            client.kill()
+    wait_until(lambda: ask(proxy, START)[-1].WhichOneof("reply") == "started")

@@ -56,3 +56,19 @@ def test_a_run_that_may_be_of_two_clients_is_left_out() -> None:
 
 def test_a_run_without_a_name() -> None:
     assert devices_of_runs(host([(5, 10, 20)])) == {}
+
+
+def test_each_of_many_runs_is_found_without_a_comparison_with_all_others() -> None:
+    many = 50_000
+    plane = host([], [])
+    for devices in (0, 1):
+        name = run_name({0: devices})
+        plane.event_metadata[devices + 1].CopyFrom(pb.XEventMetadata(name=name))
+    named, numbered = plane.lines
+    for run in range(many):
+        named.events.add(metadata_id=run % 2 + 1, offset_ps=run * 100, duration_ps=50)
+        event = numbered.events.add(metadata_id=3, offset_ps=run * 100 + 10, duration_ps=5)
+        event.stats.add(metadata_id=1, int64_value=run + 1)
+    found = devices_of_runs(plane)
+    assert len(found) == many
+    assert all(found[run + 1] == {0: run % 2} for run in range(many))
