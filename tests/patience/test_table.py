@@ -40,8 +40,6 @@ _OPTIONS: Mapping[str, Collection[str]] = {
     "operations/disruptions: ChaosOptions": {"mtbf_s", "down_for_s"},
     # --request_timeout_s and --slow_reader_s of a proxy, of which these are the defaults.
     "servers/proxy/limits: Limits": {"request_timeout_s", "slow_reader_s"},
-    # --trace_s of a proxy, of which this is the default.
-    "api/proxy_limits: ProxyLimits": {"trace_s"},
     # How long a link's session is kept: keep_for= of a service, or --link_keep_s.
     "tunnel/link/far_end: FarOptions": {"keep_s"},
     "tunnel/link/near_end: NearOptions": {"keep_s", "early_from_s"},
