@@ -69,6 +69,7 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     "servers/proxy/callbacks/callbacks": {"_PATIENCE_S", "_ORDER_S", "LATE_S"},  # order, logging
     "servers/proxy/execution/in_flight": {"_BRIEF_S", "_LONG_S"},  # lengths of programs
     "servers/proxy/executors/executors": {"_FREED_WAIT_S"},  # gathers messages
+    "servers/proxy/executors/run_comparison": {"_LEAST_S", "_HALF_LIFE_S"},  # lengths of programs
     "servers/proxy/transport/late_requests": {"_ROUND_S"},  # an interval
     # Defers time-outs that several processes agree on (ADR 42).
     "servers/resource_manager/patience": {

@@ -29,7 +29,6 @@ from shared_pathways_service.constants import (
 )
 
 __all__ = [
-    "LEAST_S",
     "Change",
     "ExecutorFacts",
     "ExecutorId",
@@ -41,7 +40,7 @@ __all__ = [
 
 #: The fewest seconds by which a slow run is longer than its peers, since starts and threads cost
 #: some; shorter runs are not compared.
-LEAST_S = 0.001
+_LEAST_S = 0.001
 #: The maximum number of programs in memory: those that took the most time recently.
 _PROGRAMS = 32
 #: The bounds of the number of recent runs of a program in memory, for each executor.
@@ -202,16 +201,16 @@ class RunComparison:
         known = self._programs.get(program)
         if known is None:
             # (Eager code has many tiny programs, which are never slow.)
-            if longest < LEAST_S:
+            if longest < _LEAST_S:
                 return []
             known = self._programs[program] = _ProgramRuns()
-        if longest >= LEAST_S:
+        if longest >= _LEAST_S:
             known.load.add(longest, now)
         runs = known.executors
         for executor, seconds in times.items():
             self._slow_in.setdefault(executor, set())
             runs.setdefault(executor, _Runs(self._recent)).add(seconds, now)
-        if longest < LEAST_S and not any(runs[executor].is_slow for executor in times):
+        if longest < _LEAST_S and not any(runs[executor].is_slow for executor in times):
             for executor in times:
                 runs[executor].above = 0
             return []
@@ -301,8 +300,8 @@ class RunComparison:
     def _judge(self, own: _Runs, seconds: float, peers_s: float) -> None:
         """Counts the latest run of a program for or against a verdict."""
         limits, excess = self._limits, seconds - peers_s
-        is_beyond = excess >= LEAST_S and seconds > limits.ratio * peers_s
-        is_within = excess < LEAST_S or seconds < limits.end_ratio * peers_s
+        is_beyond = excess >= _LEAST_S and seconds > limits.ratio * peers_s
+        is_within = excess < _LEAST_S or seconds < limits.end_ratio * peers_s
         own.above = own.above + 1 if is_beyond else 0
         own.below = own.below + 1 if is_within else 0
         own.peers[-1] = peers_s
