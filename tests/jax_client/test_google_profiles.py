@@ -80,7 +80,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_profile_runs_the_program_twice(client: Googles) -> None:
     started: list[str] = []
-    traced_proxies._start(BUCKET, None, lambda: started.append("here"))
+    traced_proxies._start(BUCKET, None, lambda _options: started.append("here"))
     assert started == ["here"]
     [text] = client.ran
     request = json.loads(text)["profileRequest"]
@@ -93,7 +93,7 @@ def test_a_profile_runs_the_program_twice(client: Googles) -> None:
 
 def test_a_local_directory_is_refused(client: Googles) -> None:
     with pytest.raises(ValueError, match="'/tmp/x', not gs://BUCKET/…: a service of Google's"):
-        traced_proxies._start("/tmp/x", None, lambda: pytest.fail("it began here"))
+        traced_proxies._start("/tmp/x", None, lambda _options: pytest.fail("it began here"))
     assert client.ran == []
 
 
@@ -101,13 +101,13 @@ def test_pathwaysutils_makes_its_request_itself(
     client: Googles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream._profile_state, "executable", SimpleNamespace())
-    traced_proxies._start(BUCKET, None, lambda: None)
+    traced_proxies._start(BUCKET, None, lambda _options: None)
     assert traced_proxies._stop(lambda: "data") == "data"
     assert client.ran == []
 
 
 def test_a_request_that_fails_ends_the_profile_here(client: Googles) -> None:
-    def fail() -> None:
+    def fail(_options: Any) -> None:
         raise RuntimeError("JAX has a profile")
 
     with pytest.raises(RuntimeError, match="JAX has a profile"):
