@@ -42,4 +42,5 @@ def kill_host(virtual_index: int) -> tuple[str, ...]:
         with contextlib.suppress(ProcessLookupError):
             # Each has a process group of its own.
             os.killpg(process.pid, signal.SIGKILL)
-    return tuple(command[command.index("-m") + 1] for command in commands)
+    # (The worker's fork server runs no module.)
+    return tuple(command[command.index("-m") + 1] for command in commands if "-m" in command)

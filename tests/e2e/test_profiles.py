@@ -148,18 +148,18 @@ def test_the_digits_example(tmp_path: Path) -> None:
     session = session_of(tmp_path)
     planes = opened(session)
     host = next(path.name.split(".")[0] for path in session.glob("*.trace.json.gz"))
-    devices = [f"proxy /device:CUSTOM:slice {i // 4} host 0 device {i}" for i in range(8)]
-    assert {f"{host} /host:CPU", "proxy /host:CPU", *devices} <= set(planes)
+    devices = [f"sps-proxy /device:CUSTOM:slice {i // 4} host 0 device {i}" for i in range(8)]
+    assert {f"{host} /host:CPU", "sps-proxy /host:CPU", *devices} <= set(planes)
     assert all(planes[name] for name in devices)
     # Perfetto's file has the same planes.
     with gzip.open(session / "perfetto_trace.json.gz") as file:
         perfetto = by_plane(json.load(file)["traceEvents"])
     assert set(devices) <= set(perfetto)
     # (The converter does not say of which program an event is.)
-    modules = modules_of(session / "proxy.xplane.pb")
+    modules = modules_of(session / "sps-proxy.xplane.pb")
     for name in devices:
-        assert "jit_train_step" in modules[name.removeprefix("proxy ")]
-    for facts in facts_of(session / "proxy.xplane.pb").values():
+        assert "jit_train_step" in modules[name.removeprefix("sps-proxy ")]
+    for facts in facts_of(session / "sps-proxy.xplane.pb").values():
         assert facts["sps_process"] == "the proxy"
         assert facts["sps_clock_error_ns"] > 0
 
@@ -174,7 +174,7 @@ def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
         assert client.wait() == 0, client.stderr
     session = session_of(tmp_path)
     planes = opened(session)
-    hosts = [f"slice{i}-host{j}" for i in range(2) for j in range(2)]
+    hosts = [f"sps-slice{i}-host{j}" for i in range(2) for j in range(2)]
     client_plane = next(
         name for name in planes if name.endswith("/host:CPU") and "step 0" in planes[name]
     )
@@ -213,13 +213,13 @@ def test_sps_profile(tmp_path: Path) -> None:
         assert taken == {
             "name": "computing",
             "directory": str(session),
-            "files": ["proxy.xplane.pb"],
+            "files": ["sps-proxy.xplane.pb"],
             "notes": [],
         }
         planes = opened(session)
         assert (
-            any("dot" in name or "fusion" in name for name in planes["proxy /host:CPU"])
-            or (planes["proxy /device:CUSTOM:slice 0 host 0 device 0"])
+            any("dot" in name or "fusion" in name for name in planes["sps-proxy /host:CPU"])
+            or (planes["sps-proxy /device:CUSTOM:slice 0 host 0 device 0"])
         )
         # Ctrl-C ends a profile, which leaves nothing.
         words = ("profile", "computing", "--seconds=600", f"--output={tmp_path}")

@@ -29,7 +29,7 @@ def test_a_trace_has_the_proxy_while_it_is_used(proxies: Proxies, own_directorie
         + """
 trace()
 both = files()
-assert len(both) == 2 and both[0] == "proxy.xplane.pb", both
+assert len(both) == 2 and both[0] == "sps-proxy.xplane.pb", both
 # (JAX names folders by the second.)
 trace(directory + "/second")
 assert len(files()) == 4, files()
@@ -60,7 +60,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("two profiles")
 jax.profiler.stop_trace()
-assert files()[0] == "proxy.xplane.pb", files()
+assert files()[0] == "sps-proxy.xplane.pb", files()
 try:
     jax.profiler.stop_trace()
 except RuntimeError as error:
