@@ -20,7 +20,7 @@ __all__ = ["difference", "manifest_of", "read_inputs", "recorded_spec"]
 Object = Mapping[str, Any]
 
 
-def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
+def read_inputs(jobset: Object, service: Service, *, has_page: bool = True) -> ServiceInputs:
     """Returns the inputs for which `service_jobset` makes such a JobSet.
 
     The result of `service_jobset` may differ: the JobSet may have been changed or written by hand.
@@ -71,7 +71,9 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         engine=service.engine,
         platform=service.platform,
         allow_colocated_python=service.allows_python,
-        page=page_from_text(str(annotations.get(names.ANNOTATION_PAGE) or "")),
+        page=page_from_text(str(annotations.get(names.ANNOTATION_PAGE) or ""))
+        if has_page
+        else None,
         labels=labels,
     )
 

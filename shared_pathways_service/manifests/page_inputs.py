@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any, Final
 
-from shared_pathways_service.api.page_identity import KINDS, PageIdentity, is_page_url
+from shared_pathways_service.api.page_identity import KINDS, OIDC, PageIdentity, is_page_url
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.image_names import Image, is_ours
 
@@ -68,6 +68,20 @@ class PageInputs:
             image = str(Image.parse(image, field=f"{_PREFIX}image"))
         return cls(url=url, identity=identity, image=image)
 
+    def options(self) -> dict[str, str | None]:
+        """Returns the options that `check` makes these inputs of."""
+        identity = self.identity
+        is_oidc = identity.kind == OIDC
+        return {
+            "url": self.url,
+            "image": self.image or None,
+            "identity": identity.kind,
+            "audience": identity.audience,
+            "jwks": identity.jwks or None,
+            "issuer": identity.issuer if is_oidc else None,
+            "identity-header": identity.header if is_oidc else None,
+        }
+
     def image_for(self, service_image: str) -> str:
         """Returns the page's image beside a service's.
 
@@ -96,6 +110,9 @@ def page_from_text(text: str) -> PageInputs | None:
         return None
     try:
         fields: dict[str, Any] = json.loads(text)
-        return PageInputs(**{**fields, "identity": PageIdentity(**fields["identity"])})
-    except (ValueError, TypeError, KeyError) as error:
+        found = PageInputs(**{**fields, "identity": PageIdentity(**fields["identity"])})
+        if PageInputs.check(found.options()) != found:
+            raise ValueError("it has what no options make")
+        return found
+    except (InvalidRequestError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidRequestError("sps.dev/page", text, "as `sps deploy --ui` wrote it") from error

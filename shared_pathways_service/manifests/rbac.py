@@ -76,9 +76,15 @@ def tenant_rbac(namespace: str, subjects: Sequence[Subject] = (TENANTS,)) -> lis
 
 
 def operator_rbac(
-    namespace: str, subjects: Sequence[Subject] = (OPERATORS,)
+    namespace: str, subjects: Sequence[Subject] = (OPERATORS,), *, pages: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns an operator's roles, which permit all commands, and their bindings."""
+    """Returns an operator's roles, which permit all commands, and their bindings.
+
+    Args:
+      namespace: The namespace of the services.
+      subjects: Who gets the roles.
+      pages: Whether they permit `sps deploy --ui`, too.
+    """
     account = ("get", "create", "delete")
     inside = [
         *needed(ours=True),
@@ -90,13 +96,15 @@ def operator_rbac(
         # The Lease of a head, and the account that may renew it. (Nobody may grant more than they
         # have themselves.)
         *permissions("coordination.k8s.io", "leases", *account, "update"),
-        *permissions("", "serviceaccounts", *account, "patch"),
-        *permissions(_GROUP, "roles", *account, "patch"),
-        *permissions(_GROUP, "rolebindings", *account, "patch"),
-        # The page of a service, whose account, role and binding are patched as well.
-        *permissions("apps", "deployments", *account, "patch"),
-        *permissions("", "services", *account, "patch"),
+        *permissions("", "serviceaccounts", *account),
+        *permissions(_GROUP, "roles", *account),
+        *permissions(_GROUP, "rolebindings", *account),
     ]
+    if pages:
+        inside += [
+            *permissions("apps", "deployments", *account, "patch"),
+            *permissions("", "services", *account, "patch"),
+        ]
     outside = [
         *READING,
         *permissions("scheduling.k8s.io", "priorityclasses", "create"),

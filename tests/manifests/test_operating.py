@@ -44,6 +44,23 @@ def test_a_tenant_creates_no_service_and_drains_no_node() -> None:
     assert "*" not in {word for pair in granted for word in pair}
 
 
+def test_rights_for_pages_are_granted_on_request_alone() -> None:
+    def granted(*, pages: bool) -> set[tuple[str, str]]:
+        role, *_ = operator_rbac("a", pages=pages)
+        return {
+            (resource, verb)
+            for rule in role["rules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    usual = granted(pages=False)
+    assert {resource for resource, _ in granted(pages=True) - usual} == {"deployments", "services"}
+    # None may change accounts and roles, which others may use.
+    for resource in ("serviceaccounts", "roles", "rolebindings"):
+        assert not {(resource, "patch"), (resource, "update")} & granted(pages=True)
+
+
 def test_service_accounts_are_written_with_their_namespace() -> None:
     account = Subject.account("ci:robot", field="--service-account")
     assert account.manifest() == {"kind": "ServiceAccount", "name": "robot", "namespace": "ci"}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from shared_pathways_service.cli.options.service_options import ServiceOptions
 from shared_pathways_service.cluster_state.service_reading import read_inputs
 from shared_pathways_service.cluster_state.services import read_service
-from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.manifests.names import LABEL_SERVICE
-from shared_pathways_service.manifests.page_inputs import PageInputs, page_from_text
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.paths import target_of
+from shared_pathways_service.manifests.names import ANNOTATION_PAGE, LABEL_SERVICE
+from shared_pathways_service.manifests.page_inputs import PageInputs, page_from_text, page_text
+from shared_pathways_service.manifests.permissions import Permission, evaluate
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import (
     page_of_service,
@@ -20,6 +27,8 @@ from shared_pathways_service.manifests.service_jobset import (
     service_jobset,
     service_objects,
 )
+from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.operations.service_readers.kubernetes.cluster_status import _read
 from tests.manifests.page_proxies import IAP_IN_FRONT, OAUTH2_PROXY
 
 OURS = "r.io/shared-pathways-service/server:1"
@@ -29,7 +38,7 @@ OIDC: Mapping[str, str | None] = {
     "identity": "oidc",
     "audience": "$(HOME)",
     "issuer": "https://login.example.org",
-    "identity-header": "X-Auth-Token",
+    "identity-header": "X-Forwarded-Id-Token",
     "url": URL,
 }
 
@@ -61,16 +70,55 @@ def test_the_pod_has_no_rights_that_it_does_not_need() -> None:
     assert {"roles", "rolebindings"}.isdisjoint(page_of_service(service()))
 
 
+class Recorder:
+    """Answers with a service's JobSet, and records the permissions that requests need."""
+
+    server_time = 0.0
+    access = types.SimpleNamespace(name="")
+
+    def __init__(self, jobset: Mapping[str, Any]) -> None:
+        self.jobset = jobset
+        self.used: set[Permission] = set()
+
+    async def get(self, path: str, *, params: Mapping[str, str]) -> Mapping[str, Any]:
+        found = target_of("GET", path, params).permission
+        self.used.add(found)
+        return {"items": [self.jobset] if found.resource == "jobsets" else []}
+
+    async def find(self, path: str) -> Mapping[str, Any]:
+        self.used.add(dataclasses.replace(target_of("GET", path, {}).permission, name=""))
+        return {"metadata": {"name": "x"}}
+
+
+def permissions_of_a_page(inputs: ServiceInputs) -> set[Permission]:
+    """Returns what the page of a service of Google's images needs: its status, and a connection."""
+    recorder = Recorder(service_jobset(inputs))
+
+    async def read() -> None:
+        cluster = Cluster(cast("KubeApi", recorder), inputs.namespace)
+        address = service_address(inputs.name)
+        where = types.SimpleNamespace(namespace=inputs.namespace, pathways_service=address)
+        await _read(cluster, cast("Any", where), cast("Any", None), None, lambda _: None)
+        with contextlib.suppress(ServiceNotFound):
+            await cluster.proxy("x")
+
+    asyncio.run(read())
+    return recorder.used
+
+
 def test_of_googles_services_it_may_read_what_it_shows_and_no_more() -> None:
     inputs = service({**IAP, "image": OURS}, "us-docker.pkg.dev/google/server:1")
     objects = page_of_service(inputs)
+    review = {"status": {"resourceRules": objects["roles"]["rules"], "incomplete": False}}
+    wanted = permissions_of_a_page(inputs)
+    assert not evaluate(review, tuple(wanted)).missing
     granted = {
-        (resource, verb)
+        (verb, resource)
         for rule in objects["roles"]["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == {("jobsets", "list"), ("pods", "list"), ("jobs", "get"), ("jobs", "list")}
+    assert granted == {(one.verb, one.resource) for one in wanted}
     account = objects["serviceaccounts"]["metadata"]["name"]
     assert [one["name"] for one in objects["rolebindings"]["subjects"]] == [account]
     assert pod_of(inputs)["serviceAccountName"] == account
@@ -106,7 +154,7 @@ def test_an_upgrade_finds_the_page_in_the_jobset(given: Mapping[str, str | None]
 
 def test_options_are_passed_on_as_they_are() -> None:
     [container] = pod_of(service(OIDC))["containers"]
-    words = ["--identity-header=X-Auth-Token", "--audience=$$(HOME)", f"--behind={URL}"]
+    words = ["--identity-header=X-Forwarded-Id-Token", "--audience=$$(HOME)", f"--behind={URL}"]
     assert [word for word in words if word not in container["args"]] == []
 
 
@@ -163,6 +211,47 @@ def test_the_proxies_of_the_documentation_lead_to_the_page() -> None:
 
 def test_an_annotation_that_was_changed_by_hand_is_named() -> None:
     assert page_from_text("") is None
-    for text in ("{", "{}", '{"url": 1}', "[]"):
+    good = page_text(PageInputs.check(dict(OIDC)))
+    assert page_from_text(good) == PageInputs.check(dict(OIDC))
+    changed = [
+        good.replace("https://login.example.org", "http://login.example.org"),
+        good.replace("X-Forwarded-Id-Token", "Cookie"),
+        good.replace('"oidc"', '"iap"'),
+        good.replace('"https://tpus.example.org/"', "1"),
+    ]
+    assert good not in changed
+    for text in ("{", "{}", '{"url": 1}', "[]", *changed):
         with pytest.raises(InvalidRequestError, match=r"sps\.dev/page"):
             page_from_text(text)
+
+
+def test_no_ui_reads_no_annotation_that_was_changed_by_hand() -> None:
+    jobset = service_jobset(service())
+    jobset["metadata"]["annotations"][ANNOTATION_PAGE] = "{"
+    found = read_service(jobset)
+    assert found is not None
+    with pytest.raises(InvalidRequestError, match=r"sps\.dev/page"):
+        read_inputs(jobset, found)
+    without = dataclasses.replace(service(), page=None)
+    assert read_inputs(jobset, found, has_page=False) == without
+
+
+def test_options_of_a_page_that_are_not_given_stay_as_they_are() -> None:
+    before = PageInputs.check({**OIDC, "jwks": "https://login.example.org/keys?appid=1"})
+
+    def after(**given: str) -> PageInputs:
+        page: PageInputs = ServiceOptions(ui=True, **given).page_field(before)["page"]
+        return page
+
+    assert after() == before
+    changed = dataclasses.replace(before.identity, audience="other")
+    assert after(ui_audience="other") == dataclasses.replace(before, identity=changed)
+    # Another kind has other options; the address stays.
+    iap = after(ui_identity="iap", ui_audience="/projects/1/x")
+    assert iap == PageInputs.check(dict(IAP))
+    with pytest.raises(InvalidRequestError, match="--ui-audience"):
+        after(ui_identity="iap")
+    assert ServiceOptions(ui=False).page_field(before) == {"page": None}
+    assert ServiceOptions().page_field(before) == {}
+    with pytest.raises(InvalidRequestError, match="only with --ui"):
+        ServiceOptions(ui_audience="other").page_field(before)

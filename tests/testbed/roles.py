@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,6 @@ from shared_pathways_service.testing.testbed.errors import ApiRefused
 
 __all__ = ["create_once", "prepare_verification", "rendered_user"]
 
-_RULES = {"tenant": tenant_rbac, "operator": operator_rbac}
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PLACES = {
@@ -31,10 +31,24 @@ _PLACES = {
 }
 
 
-def rendered_user(namespace: Namespace, role: str) -> Mapping[str, str]:
-    """Returns the variables of a user with what ``sps render ROLE-rbac`` prints, and no more."""
-    user = namespace.testbed.add_user(f"{namespace.name}-rendered-{role}")
-    things = _RULES[role](namespace.name, [Subject(kind="User", name=user.name)])
+def rendered_user(namespace: Namespace, role: str, *, pages: bool = False) -> Mapping[str, str]:
+    """Returns the variables of a user with what ``sps render ROLE-rbac`` prints, and no more.
+
+    Args:
+      namespace: The namespace of the rules.
+      role: ``tenant`` or ``operator``.
+      pages: Whether ``--ui`` is given, too; then it is another operator.
+    """
+    user = namespace.testbed.add_user(f"{namespace.name}-rendered-{role}{'-pages' * pages}")
+    subjects = [Subject(kind="User", name=user.name)]
+    if role == "operator":
+        things = operator_rbac(namespace.name, subjects, pages=pages)
+    else:
+        things = tenant_rbac(namespace.name, subjects)
+    if pages:
+        # (Objects of both operators may be in one namespace.)
+        text = json.dumps(things).replace("shared-pathways-operator", "shared-pathways-pages")
+        things = json.loads(text)
     for thing in things:
         create_once(namespace, _path(namespace, thing), thing)
     for thing in things:

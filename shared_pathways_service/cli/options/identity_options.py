@@ -23,9 +23,9 @@ class IdentityOptions:
         str | None,
         typer.Option(
             metavar="iap|oidc",
-            help="Serve the page to others, on SPS_BIND_ADDRESS, behind a proxy that signs who "
-            "asks: Google's IAP, or any that passes ID tokens on. Needs --behind, --audience, "
-            "--port.",
+            help="Serve the page to others, on SPS_BIND_ADDRESS, behind a proxy that signs the names "
+            "of its users: Google's IAP, or any that passes ID tokens on. Needs --behind and "
+            "--audience.",
             show_default=False,
         ),
     ] = None

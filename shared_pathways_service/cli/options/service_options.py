@@ -63,6 +63,14 @@ class ServiceOptions:
         """Returns the given options as fields of `ServiceInputs`.
 
         Raises:
+          InvalidRequestError: An option is wrong, or does not go with the others.
+        """
+        return self.fields_but_page() | self.page_field()
+
+    def fields_but_page(self) -> dict[str, Any]:
+        """Returns the given options as fields of `ServiceInputs`, but those of the page.
+
+        Raises:
           InvalidRequestError: The slices do not exist, or two options name an image.
         """
         # (An empty text, not None, turns it off, and then there is no class either.)
@@ -91,23 +99,40 @@ class ServiceOptions:
             "platform": self.platform,
             "allow_colocated_python": self.allow_colocated_python,
         }
-        page = self._page()
-        return {name: value for name, value in given.items() if value is not None} | page
+        return {name: value for name, value in given.items() if value is not None}
 
-    def _page(self) -> dict[str, Any]:
-        """Returns the field of the page, if it is given."""
+    def page_field(self, kept: PageInputs | None = None) -> dict[str, Any]:
+        """Returns the field of the page, if it is given.
+
+        Args:
+          kept: The page whose options stay as they are unless they are given.
+
+        Raises:
+          InvalidRequestError: An option is wrong, or given without ``--ui``.
+        """
+        self.check_page()
+        if not self.ui:
+            return {} if self.ui is None else {"page": None}
+        given = self._page_options()
+        before = {} if kept is None else kept.options()
+        if given["identity"] not in (None, before.get("identity")):
+            # Options of the one kind mean nothing for the other.
+            before = {name: before[name] for name in ("url", "image") if name in before}
+        return {"page": PageInputs.check({**given, **before} | _only_given(given))}
+
+    def check_page(self) -> None:
+        """Raises InvalidRequestError if an option of the page is given without ``--ui``."""
+        for name, value in _only_given(self._page_options()).items():
+            if not self.ui:
+                raise InvalidRequestError(f"--ui-{name}", value, "to be given only with --ui")
+
+    def _page_options(self) -> dict[str, str | None]:
         prefix = "ui_"
-        given = {
+        return {
             field.name.removeprefix(prefix).replace("_", "-"): getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name.startswith(prefix)
         }
-        if self.ui:
-            return {"page": PageInputs.check(given)}
-        for name, value in given.items():
-            if value is not None:
-                raise InvalidRequestError(f"--ui-{name}", value, "to be given only with --ui")
-        return {} if self.ui is None else {"page": None}
 
     def _max_keep_for_s(self) -> float | None:
         if self.max_keep_for is None:
@@ -375,6 +400,10 @@ _OPTIONS: dict[str, Any] = {
         ),
     ],
 }
+
+
+def _only_given(options: dict[str, str | None]) -> dict[str, str | None]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def takes_service(command: Callable[..., None]) -> Callable[..., None]:

@@ -17,8 +17,10 @@ from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 from tests.testbed.roles import rendered_user
 from tests.web.issuer import Issuer, serving_documents
+from tests.web.streams import rows_until
 
 URL = "https://tpus.example.org/"
+HOST = {"Host": "tpus.example.org"}
 DEPLOYMENTS = "apps/v1/deployments"
 PARTS = (DEPLOYMENTS, "services", "serviceaccounts")
 
@@ -27,7 +29,7 @@ PARTS = (DEPLOYMENTS, "services", "serviceaccounts")
 def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options that name the namespace, as its operator."""
     namespace.add_nodes({KIND: 1}, cpu_nodes=1)
-    for name, value in rendered_user(namespace, "operator").items():
+    for name, value in rendered_user(namespace, "operator", pages=True).items():
         monkeypatch.setenv(name, value)
     return ["--context=testbed", f"--namespace={namespace.name}"]
 
@@ -55,15 +57,15 @@ def ready_page(namespace: Namespace, *, other_than: str = "") -> Mapping[str, An
     return pod
 
 
+def address(pod: Mapping[str, Any]) -> str:
+    return f"http://{pod['status']['podIP']}:{PAGE_PORT}"
+
+
 def asked(
     pod: Mapping[str, Any], path: str, headers: Mapping[str, str], data: bytes | None = None
 ) -> Any:
     """Asks the page as its proxy does, which passes on the name that it was asked for."""
-    request = urllib.request.Request(
-        f"http://{pod['status']['podIP']}:{PAGE_PORT}{path}",
-        data,
-        {"Host": "tpus.example.org", **headers},
-    )
+    request = urllib.request.Request(f"{address(pod)}{path}", data, {**HOST, **headers})
     return urllib.request.urlopen(request, timeout=DEADLINE_S)
 
 
@@ -84,8 +86,14 @@ def parts_of(namespace: Namespace) -> set[str]:
     }
 
 
+def deployment(namespace: Namespace) -> Any:
+    """Returns what the page's Deployment runs."""
+    [found] = [one for one in namespace.items(DEPLOYMENTS) if one["metadata"]["name"] == "pw-ui"]
+    return found["spec"], found["metadata"]["annotations"]["sps.dev/sent-spec"]
+
+
 def test_a_service_shows_its_page_to_whom_a_proxy_names(
-    namespace: Namespace, place: list[str]
+    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = (f"--slices={KIND}=1", f"--server-image={OUR_SERVER_IMAGE}")
     code, err = sps_failing("deploy", "pw", *image, "--ui", *place)
@@ -108,19 +116,20 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
         pod = ready_page(namespace)
 
         shown = {"Authorization": f"Bearer {issuer.signed(email_verified=True)}"}
-        with asked(pod, "/api/stream", shown) as events:
-            changes = next(
-                found
-                for line in events
-                if line.startswith(b"data: ")
-                and (found := json.loads(line[6:])).get("slices", {}).get("set")
-            )
-        [row] = changes["slices"]["set"].values()
+        rows = rows_until(
+            f"{address(pod)}/api/stream", {**HOST, **shown}, lambda found: found.get("slices")
+        )
+        [row] = rows["slices"].values()
         assert row["instance_type"] == KIND
         with asked(pod, "/api/actions", shown) as answer:
             assert json.load(answer) == {"csrf_token": None, "user": "ada@example.org"}
-        # The API server knows nothing of it: its pod has no token.
-        assert pod["spec"]["automountServiceAccountToken"] is False
+        # What the API server made of its pod mounts no token for it.
+        sources = [
+            source
+            for volume in pod["spec"]["volumes"]
+            for source in (volume.get("projected") or {}).get("sources", ())
+        ]
+        assert not [source for source in sources if "serviceAccountToken" in source]
 
         other = {"Authorization": f"Bearer {issuer.signed(aud='other')}"}
         assert status_of(pod, "/", {}) == 401
@@ -129,7 +138,8 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
 
         # Another audience is another page, and the service goes on.
         [jobset] = namespace.items("jobset.x-k8s.io/v1alpha2/jobsets")
-        words = ("upgrade", "pw", *identity, "--ui-audience=other", *place)
+        # Options that are not given stay as they are.
+        words = ("upgrade", "pw", "--ui", "--ui-audience=other", *place)
         assert sps_json(*words)["changed"] is True
         pod = ready_page(namespace, other_than=pod["metadata"]["uid"])
         assert status_of(pod, "/", shown) == 401
@@ -140,10 +150,49 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
         [now] = namespace.items("jobset.x-k8s.io/v1alpha2/jobsets")
         assert now["metadata"]["uid"] == jobset["metadata"]["uid"]
 
+        # A deploy onto a service that exists changes nothing of its page.
+        before = deployment(namespace)
+        code, err = sps_failing("deploy", "pw", *image, *identity, "--ui-audience=third", *place)
+        assert code == 2
+        assert "already exists" in err
+        assert deployment(namespace) == before
+
         assert sps("upgrade", "pw", "--no-ui", *place).stdout == "pw has no page now\n"
         assert parts_of(namespace) == set()
-        assert sps_json(*words)["changed"] is True
+        whole = ("upgrade", "pw", *identity, "--ui-audience=other", *place)
+        assert sps_json(*whole)["changed"] is True
+        assert parts_of(namespace) == set(PARTS)
+        # With another change the service is recreated, and its page is gone before.
+        assert sps_json("upgrade", "pw", "--no-ui", "--max-restarts=3", *place)["changed"] is True
+        assert parts_of(namespace) == set()
+        assert sps_json(*whole)["changed"] is True
         assert parts_of(namespace) == set(PARTS)
 
+    without_pages = rendered_user(namespace, "operator")
+    # Without the rights for pages the service is deleted all the same, and what is left is named.
+    with monkeypatch.context() as other_user:
+        for name, value in without_pages.items():
+            other_user.setenv(name, value)
+        done = sps("undeploy", "pw", *place)
+    assert "deployments pw-ui, services pw-ui" in done.stderr
+    assert parts_of(namespace) == {DEPLOYMENTS, "services"}
+    code, err = sps_failing("undeploy", "pw", *place)
+    assert parts_of(namespace) == set()
+    assert code == 1
+    assert "pw" in err
+
+    # A service without a page needs no such right, and nothing is said of one.
+    with monkeypatch.context() as other_user:
+        for name, value in without_pages.items():
+            other_user.setenv(name, value)
+        sps("deploy", "plain", *image, "--no-wait", *place)
+        assert "page" not in sps("undeploy", "plain", *place).stderr
+
+
+def test_a_page_ends_with_its_service(namespace: Namespace, place: list[str]) -> None:
+    image = (f"--slices={KIND}=1", f"--server-image={OUR_SERVER_IMAGE}")
+    identity = ("--ui", f"--ui-url={URL}", "--ui-identity=iap", "--ui-audience=/projects/1/x")
+    sps("deploy", "pw", *image, *identity, "--no-wait", *place)
+    assert parts_of(namespace) == set(PARTS)
     assert sps_json("undeploy", "pw", *place)["deleted"]
     assert parts_of(namespace) == set()

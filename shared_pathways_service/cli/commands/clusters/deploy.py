@@ -16,7 +16,7 @@ from shared_pathways_service.cli.display.output import AsJson, print_json, print
 from shared_pathways_service.cli.options.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.names import instances_text
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
@@ -222,11 +222,18 @@ async def _deploy(
         async with undone_if_refused(cluster, inputs.name, undo):
             inputs = await with_defaults(cluster, inputs, given, new)
             await head_leases.ensure_lease(cluster, inputs, new)
-            await service_pages.ensure_page(cluster, inputs, new)
+            await service_pages.check_page(cluster, inputs)
             async with state_claims.claimed(cluster, inputs):
                 await deployment.create(cluster, inputs)
             # A concurrent deploy that was refused may have deleted what was found.
             await head_leases.ensure_lease(cluster, inputs, new)
+        # (Not before: a service of this name may have had a page.)
+        try:
+            await service_pages.ensure_page(cluster, inputs)
+        except SharedPathwaysError:
+            again = cluster.sps("upgrade", inputs.name)
+            print_note(f"{inputs.name} is created, without its whole page; `{again}` creates that")
+            raise
         if timeout_s is None:
             return inputs, None
         print_note(f"{inputs.name} is created, and remains if you interrupt this command")

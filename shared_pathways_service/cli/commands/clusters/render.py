@@ -36,7 +36,8 @@ __all__ = ["render"]
 Objects = list[dict[str, Any]]
 
 _SERVICE = "service"
-_RBAC = ("tenant-rbac", "operator-rbac")
+_OPERATORS = "operator-rbac"
+_RBAC = ("tenant-rbac", _OPERATORS)
 _HOTSWAP = "hotswap"
 _WHAT = (_SERVICE, *_RBAC, VERIFICATION, "priority-classes", _HOTSWAP)
 _DEFAULT_NAME = "pathways-cluster"
@@ -97,9 +98,13 @@ def render(
     """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
 
     service: the objects of `sps deploy` with the same options. tenant-rbac, operator-rbac: roles
-    of tenants and operators. user-verification: what `sps deploy --verify-users` needs.
+    of tenants and operators (--ui: who may use `sps deploy --ui`). user-verification: what `sps
+    deploy --verify-users` needs.
     priority-classes, hotswap: see docs/operations.md.
     """
+    pages = what == _OPERATORS and bool(wanted.ui)
+    if pages:
+        wanted = dataclasses.replace(wanted, ui=None)
     service = wanted.fields()
     _check_goes_together(what, "--file", file)
     _check_goes_together(what, "--name", name, _SERVICE)
@@ -114,7 +119,7 @@ def render(
         None: lambda: _from_file(file),
         _SERVICE: lambda: _service(name or _DEFAULT_NAME, namespace, service),
         "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
-        "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
+        _OPERATORS: lambda: operator_rbac(namespace, subjects or [OPERATORS], pages=pages),
         VERIFICATION: lambda: verification_objects(namespace),
         "priority-classes": priority_classes,
         _HOTSWAP: lambda: [*priority_classes(), *recipe(namespace)],

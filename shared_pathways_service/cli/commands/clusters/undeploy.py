@@ -88,6 +88,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
     """Deletes a service."""
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
+        service_pages,
         state_claims,
     )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
@@ -101,7 +102,8 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
         except ServiceNotFound:
             # An earlier command may have left only its Lease, or its state.
             await _delete_lease(cluster, name)
-            await _delete_page(cluster, name)
+            with contextlib.suppress(AccessDenied):
+                await service_pages.delete_page(cluster, name)
             if options.delete_state and await state_claims.delete_state(
                 cluster, name, timeout_s=options.timeout_s
             ):
@@ -117,7 +119,12 @@ async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
         ):
             await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
         await _delete_lease(cluster, name)
-        await _delete_page(cluster, name)
+        # (An operator may not read what services without a page have no need of.)
+        if service_pages.has_page(jobset):
+            try:
+                await service_pages.delete_page(cluster, name)
+            except AccessDenied as error:
+                print_note(error.message)
         if options.delete_state:
             await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
             return done
@@ -130,16 +137,6 @@ async def _delete_lease(cluster: Cluster, name: str) -> None:
     # (An operator may lack the permission. What is left then does no harm.)
     with contextlib.suppress(AccessDenied):
         await head_leases.delete_lease(cluster, name)
-
-
-async def _delete_page(cluster: Cluster, name: str) -> None:
-    from shared_pathways_service.operations import service_pages  # noqa: PLC0415 - aiohttp
-
-    try:
-        await service_pages.delete_page(cluster, name)
-    except AccessDenied as error:
-        # (Without it, a page that is left says that the service does not answer.)
-        print_note(f"whether {name} has a page is not known, or the page is left: {error.message}")
 
 
 async def _kept_claim(cluster: Cluster, name: str) -> str | None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,7 +87,8 @@ def upgrade(
     """Recreate a service with changes, once it has no connections.
 
     A JobSet cannot be changed in place: it is deleted, and created under the same name and address.
-    Settings that are not given stay as they are. Its page alone changes without that.
+    Settings that are not given stay as they are. With options of its page alone (--ui, --no-ui) the
+    service goes on.
     """
     options = _Options(
         drain_timeout_s=drain_timeout,
@@ -98,7 +99,7 @@ def upgrade(
     )
     began = time.monotonic()
     with display(quiet=as_json) as look:
-        done = run_undoing(_upgrade(place, name, wanted.fields(), options, look))
+        done = run_undoing(_upgrade(place, name, wanted, options, look))
     seconds = time.monotonic() - began
     if dry_run:
         print_manifests(service_objects(done.inputs), as_json=as_json)
@@ -115,8 +116,10 @@ def upgrade(
 
 
 async def _upgrade(
-    place: Place, name: str, fields: dict[str, Any], options: _Options, look: Look
+    place: Place, name: str, wanted: ServiceOptions, options: _Options, look: Look
 ) -> _Upgraded:
+    fields = wanted.fields_but_page()
+    wanted.check_page()
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         head_leases,
@@ -128,11 +131,13 @@ async def _upgrade(
 
     async with opened(place.in_cluster) as cluster:
         jobset, service = await deployment.jobset_of(cluster, name)
-        before = read_inputs(jobset, service)
-        after = dataclasses.replace(before, **fields)
+        before = read_inputs(jobset, service, has_page=wanted.ui is not False)
+        page = wanted.page_field(before.page)
+        after = dataclasses.replace(before, **fields, **page)
         where = ""
-        is_of_page = dataclasses.replace(after, page=before.page) == before
-        if is_of_page or not options.discard_changes:
+        changes_page_only = dataclasses.replace(after, page=before.page) == before
+        # (With options of the page alone, what else this release would change stays as it is.)
+        if (fields or not page) and (changes_page_only or not options.discard_changes):
             # A dry run under a free name, so that the cluster's webhooks add their defaults.
             made = await deployment.try_to_create(cluster, before)
             where = difference(made["spec"], jobset["spec"])
@@ -144,14 +149,15 @@ async def _upgrade(
             )
         if options.dry_run:
             return _Upgraded(inputs=after)
-        if is_of_page and not where:
+        if changes_page_only and not where:
             # (Its tenants do not notice.)
-            changed = await service_pages.change_page(cluster, jobset, before, after)
+            changed = await service_pages.change_page(cluster, jobset, after)
             return _Upgraded(inputs=after, has_changed_page=changed)
         await deployment.check_priority_class(cluster, after.priority_class)
         async with _undone_if_kept(cluster, jobset, before) as new:
             # A service whose volume is taken away, or of an earlier release, gets a Lease.
             given = {*fields, "state_size", "verify_users"}
+            await service_pages.check_page(cluster, after)
             after = await with_defaults(cluster, after, given, new)
             # The cluster must accept the new JobSet before the old one is deleted.
             await deployment.try_to_create(cluster, after)
@@ -167,8 +173,11 @@ async def _upgrade(
                     note=print_note,
                 ),
             ):
+                if after.page is None:
+                    # While the JobSet still tells that there is one.
+                    await service_pages.settle_page(cluster, jobset, after)
                 await _replace(cluster, jobset, after)
-        await service_pages.settle_page(cluster, before, after)
+        await service_pages.ensure_page(cluster, after)
         found = await deployment.wait_until_ready(
             cluster, name, Settings.load(), timeout_s=options.timeout_s, look=look
         )

@@ -188,7 +188,7 @@ async def _served_to_others(
     outer: OuterAddress,
     where: tuple[str, int],
 ) -> AsyncIterator[dict[str, str]]:
-    """Serves the page to whom a proxy names; yields its addresses."""
+    """Serves the page to the users of a proxy; yields its addresses."""
     try:
         from shared_pathways_service.web.identity.identity_guard import ByIdentity  # noqa: PLC0415
         from shared_pathways_service.web.identity.key_reading import read_keys  # noqa: PLC0415
@@ -201,8 +201,9 @@ async def _served_to_others(
             hint="pip install 'shared-pathways-service[ui]'",
         ) from error
     address, port = where
-    guard = ByIdentity(identity, SigningKeys(functools.partial(read_keys, identity)), outer)
-    async with serving(make(guard=guard), port, address=address) as bound:
+    keys = SigningKeys(functools.partial(read_keys, identity))
+    make = functools.partial(make, guard=ByIdentity(identity, keys, outer))
+    async with contextlib.aclosing(keys), serving(make(), port, address=address) as bound:
         host = f"[{address}]" if ":" in address else address
         yield {"url": f"http://{host}:{bound}/", "outer_url": outer.of_port(bound)}
 
