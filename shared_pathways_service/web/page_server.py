@@ -108,6 +108,7 @@ def make_application(parts: PageParts) -> web.Application:
         app.router.add_get(HEALTH_PATH, _health)
     app.router.add_post("/api/actions/{name}", _act)
     app.router.add_static("/static", _STATIC)
+    app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_end_streams)
     app.on_cleanup.append(_end_actions)
     return app
@@ -172,25 +173,26 @@ def _guarded_by(guard: PageGuard) -> Any:
         if (refusal := await guard.refusal(request)) is not None:
             return _refused(refusal)
         response = await handler(request)
-        if response.prepared:
-            return response
-        response.headers.update(HEADERS)
-        guard.admit(request, response)
+        if not response.prepared:
+            guard.admit(request, response)
         return response
 
     return guarded
 
 
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the headers of security to each answer, also to those for errors."""
+    response.headers.update(HEADERS)
+
+
 def _refused(why: Refusal) -> web.Response:
     asked = {"WWW-Authenticate": "Bearer"} if why.status == HTTPStatus.UNAUTHORIZED else {}
-    return web.Response(
-        status=why.status, text=why.page, content_type="text/html", headers={**HEADERS, **asked}
-    )
+    return web.Response(status=why.status, text=why.page, content_type="text/html", headers=asked)
 
 
 async def _health(_request: web.Request) -> web.StreamResponse:
     """Answers probes, without a word about the service."""
-    return web.Response(headers=HEADERS)
+    return web.Response()
 
 
 @web.middleware
@@ -216,7 +218,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
 
     A stream ends with the assertion that it began with: the page asks for another one.
     """
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     states = request.app[_PARTS].feed.states()
     expires = request.get(USER_EXPIRES, math.inf)

@@ -78,11 +78,15 @@ class Issuer:
         }
         return {name: value for name, value in claims.items() if value is not None}
 
-    def signed(self, *, kid: str | None = None, **changed: Any) -> str:
+    def signed(
+        self, *, kid: str | None = None, headers: Mapping[str, Any] | None = None, **changed: Any
+    ) -> str:
         """Returns an assertion."""
         [*_, (name, key)] = self._keys.items()
-        headers = {"kid": name if kid is None else kid}
-        return jwt.encode(self.claims(**changed), key, self._algorithm, headers=headers)
+        named = {"kid": name if kid is None else kid, **(headers or {})}
+        # (`jwt.encode` refuses some wrong claims itself.)
+        claims = json.dumps(self.claims(**changed)).encode()
+        return jwt.api_jws.encode(claims, key, self._algorithm, headers=named)
 
     def _public(self, name: str) -> dict[str, Any]:
         form = _FORMS[self._algorithm]

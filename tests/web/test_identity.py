@@ -17,6 +17,7 @@ import aiohttp
 import jwt
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from harness.processes import DEADLINE_S, run_async
 from harness.web_page import Script
@@ -24,6 +25,8 @@ from shared_pathways_service.api.page_identity import PageIdentity
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.web.identity.assertions import (
     AssertionRefused,
+    PublicKey,
+    key_id_of,
     usable_keys,
     visitor_of,
 )
@@ -31,6 +34,7 @@ from shared_pathways_service.web.identity.identity_guard import ByIdentity
 from shared_pathways_service.web.identity.key_reading import read_keys
 from shared_pathways_service.web.identity.signing_keys import SigningKeys
 from shared_pathways_service.web.outer_address import OuterAddress
+from shared_pathways_service.web.page_access import HEADERS
 from shared_pathways_service.web.page_guard import USER_EXPIRES, ByPermissions, Refusal
 from shared_pathways_service.web.page_server import PageParts, serving
 from shared_pathways_service.web.service_feed import ServiceFeed
@@ -38,17 +42,19 @@ from tests.web.issuer import AUDIENCE, Issuer, iap, oidc, serving_documents
 
 HEADER = "X-Goog-IAP-JWT-Assertion"
 HOST = {"Host": "tpus.example.org"}
-Read = Callable[[], Awaitable[Mapping[str, jwt.PyJWK]]]
+Read = Callable[[], Awaitable[Mapping[str, PublicKey]]]
 
 
 @contextlib.asynccontextmanager
 async def page(identity: PageIdentity, read: Read) -> AsyncIterator[aiohttp.ClientSession]:
     """Serves a page at https://tpus.example.org; yields a client without an assertion."""
-    guard = ByIdentity(identity, SigningKeys(read), OuterAddress("https://tpus.example.org/"))
+    keys = SigningKeys(read)
+    guard = ByIdentity(identity, keys, OuterAddress("https://tpus.example.org/"))
     feed = ServiceFeed(Script(), "kubernetes", interval_s=0.05)
     parts = PageParts(feed=feed, guard=guard, is_shared=True)
     async with (
         asyncio.timeout(DEADLINE_S),
+        contextlib.aclosing(keys),
         serving(parts, 0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=HOST) as client,
     ):
@@ -56,7 +62,7 @@ async def page(identity: PageIdentity, read: Read) -> AsyncIterator[aiohttp.Clie
 
 
 def known(issuer: Issuer) -> Read:
-    async def read() -> Mapping[str, jwt.PyJWK]:
+    async def read() -> Mapping[str, PublicKey]:
         return usable_keys(issuer.jwks())
 
     return read
@@ -156,6 +162,13 @@ def _altered(issuer: Issuer) -> str:
         (_altered, "signature is wrong"),
         (_unsigned, "its algorithm is not one of ES256"),
         (_by_public_key, "its algorithm is not one of ES256"),
+        (lambda of: of.signed(iss=[of.name]), "another issuer"),
+        (lambda of: of.signed(exp=10**400), "not valid"),
+        (lambda of: of.signed(exp=[1]), "not valid"),
+        (lambda of: of.signed(sub=7), "not valid"),
+        (lambda of: of.signed(headers={"typ": "at+jwt"}), "access token"),
+        (lambda of: of.signed(headers={"crit": ["x"], "x": 1}), "not a JSON Web Token"),
+        (lambda of: of.signed().replace(".", ".\u00e9", 1), "not a JSON Web Token"),
         (lambda _: "ada@example.org", "not a JSON Web Token"),
         (lambda _: "a" * 8000 + "." + "b" * 100, "not a JSON Web Token"),
     ],
@@ -233,72 +246,188 @@ def test_a_stream_ends_with_its_assertion() -> None:
     assert (found.user, found.expires) == ("ada@example.org", claims["exp"] + 30)
 
 
+class Reading:
+    """An issuer's keys as they are read, by a clock of the test."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = issuer
+        self.at = 0.0
+        self.times: list[float] = []
+        self.is_failing = False
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.has_ended = asyncio.Event()
+
+    async def read(self) -> Mapping[str, PublicKey]:
+        self.times.append(self.at)
+        try:
+            await self.may_end.wait()
+            if self.is_failing:
+                raise ServiceNotReady("no keys today")
+            return usable_keys(self.issuer.jwks())
+        finally:
+            self.has_ended.set()
+
+    @contextlib.asynccontextmanager
+    async def keys(self) -> AsyncIterator[SigningKeys]:
+        async with asyncio.timeout(DEADLINE_S):
+            async with contextlib.aclosing(SigningKeys(self.read, lambda: self.at)) as keys:
+                yield keys
+
+    def latest(self) -> str:
+        return str(self.issuer.jwks()["keys"][-1]["kid"])
+
+
 def test_keys_are_read_again_for_an_unknown_one_but_not_at_will() -> None:
-    issuer = Issuer()
-    clock = [0.0]
-    reads: list[float] = []
-
-    async def read() -> Mapping[str, jwt.PyJWK]:
-        reads.append(clock[0])
-        return usable_keys(issuer.jwks())
-
     async def run() -> None:
-        keys = SigningKeys(read, lambda: clock[0])
-
-        async def latest() -> jwt.PyJWK:
-            return await keys.key(issuer.jwks()["keys"][-1]["kid"])
-
-        # One reading serves requests that arrive together.
-        await asyncio.gather(*(latest() for _ in range(5)))
-        assert reads == [0.0]
-        issuer.rotate(keep=True)
-        for _ in range(3):
-            with pytest.raises(AssertionRefused):
-                await latest()
-        assert reads == [0.0]
-        clock[0] = 10.0
-        await latest()
-        assert reads == [0.0, 10.0]
-        # A key that was withdrawn is believed for an hour at most.
-        old = issuer.jwks()["keys"][0]["kid"]
-        issuer.rotate()
-        await keys.key(old)
-        clock[0] = 3610.0
-        with pytest.raises(AssertionRefused):
-            await keys.key(old)
-        assert reads == [0.0, 10.0, 3610.0]
+        reading = Reading(issuer := Issuer())
+        async with reading.keys() as keys:
+            # One reading serves requests that arrive together.
+            await asyncio.gather(*(keys.key(reading.latest()) for _ in range(5)))
+            assert reading.times == [0.0]
+            issuer.rotate(keep=True)
+            for _ in range(3):
+                with pytest.raises(AssertionRefused):
+                    await keys.key(reading.latest())
+            assert reading.times == [0.0]
+            reading.at = 10.0
+            await keys.key(reading.latest())
+            assert reading.times == [0.0, 10.0]
 
     run_async(run())
 
 
-def test_keys_that_cannot_be_read_are_no_reason_to_let_in_or_to_lock_out() -> None:
-    issuer = Issuer()
-    clock = [0.0]
-    failing = [True]
-
-    async def read() -> Mapping[str, jwt.PyJWK]:
-        if failing[0]:
-            raise ServiceNotReady("no keys today")
-        return usable_keys(issuer.jwks())
-
+def test_known_keys_are_there_at_once_while_they_are_read_again() -> None:
     async def run() -> None:
+        reading = Reading(issuer := Issuer())
+        old = reading.latest()
+        async with reading.keys() as keys:
+            await keys.key(old)
+            issuer.rotate()
+            # An hour later, of an issuer that does not answer yet.
+            reading.at = 3600.0
+            reading.may_end.clear()
+            reading.has_ended.clear()
+            await keys.key(old)
+            await keys.key(old)
+            unknown = asyncio.create_task(keys.key(reading.latest()))
+            await asyncio.sleep(0)
+            assert not unknown.done()
+            # It has withdrawn the old one.
+            reading.may_end.set()
+            await unknown
+            with pytest.raises(AssertionRefused):
+                await keys.key(old)
+            assert reading.times == [0.0, 3600.0]
+
+    run_async(run())
+
+
+def test_a_reading_ends_with_its_page() -> None:
+    async def run() -> None:
+        reading = Reading(Issuer())
+        async with reading.keys() as keys:
+            await keys.key(reading.latest())
+            reading.at = 3600.0
+            reading.may_end.clear()
+            reading.has_ended.clear()
+            await keys.key(reading.latest())
+            await asyncio.sleep(0)
+            assert not reading.has_ended.is_set()
+        assert reading.has_ended.is_set()
+
+    run_async(run())
+
+
+def test_keys_that_cannot_be_read_let_nobody_in_and_lock_out_after_a_day_only() -> None:
+    async def run() -> None:
+        reading = Reading(issuer := Issuer())
+        reading.is_failing = True
         async with (
-            page(iap(), read) as client,
+            page(iap(), reading.read) as client,
             client.get("/", headers={HEADER: issuer.signed()}) as answer,
         ):
             assert answer.status == 503
-            assert "no keys today" in await answer.text()
-        keys = SigningKeys(read, lambda: clock[0])
-        [known_key] = issuer.jwks()["keys"]
-        with pytest.raises(ServiceNotReady):
-            await keys.key(known_key["kid"])
-        failing[0], clock[0] = False, 10.0
-        await keys.key(known_key["kid"])
-        # An issuer that is away for hours.
-        failing[0], clock[0] = True, 10_000.0
-        await keys.key(known_key["kid"])
+            # (Whoever asks is not known: the reason is in the log.)
+            assert "no keys today" not in await answer.text()
+        async with reading.keys() as keys:
+            with pytest.raises(ServiceNotReady):
+                await keys.key(reading.latest())
+            reading.is_failing, reading.at = False, 10.0
+            await keys.key(reading.latest())
+            # An issuer that is away for hours.
+            reading.is_failing, reading.at = True, 10.0 + 86_399.0
+            await keys.key(reading.latest())
+            reading.at += 1.0
+            with pytest.raises(ServiceNotReady):
+                await keys.key(reading.latest())
+            reading.is_failing = False
+            reading.at += 10.0
+            await keys.key(reading.latest())
 
     run_async(run())
+
+
+def _signing_key(algorithm: str) -> tuple[Any, Any]:
+    """Returns a private key for an algorithm, and its form as a JWK."""
+    curves = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+    if algorithm in curves:
+        return ec.generate_private_key(curves[algorithm]()), jwt.algorithms.ECAlgorithm
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate(), jwt.algorithms.OKPAlgorithm
+    return rsa.generate_private_key(65537, 2048), jwt.algorithms.RSAAlgorithm
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+        *("ES256", "ES384", "ES512", "EdDSA"),
+    ],
+)
+def test_each_algorithm_is_verified_with_and_without_its_name_in_the_key(algorithm: str) -> None:
+    identity = oidc("https://login.example.org")
+    private, form = _signing_key(algorithm)
+    public = {**json.loads(form.to_jwk(private.public_key())), "kid": "k"}
+    claims = Issuer(identity.issuer).claims()
+    signed = jwt.encode(claims, private, algorithm, headers={"kid": "k"})
+    assert key_id_of(signed, identity) == "k"
+    for named in ({}, {"alg": algorithm}):
+        [key] = usable_keys({"keys": [{**public, **named}]}).values()
+        assert visitor_of(signed, key, identity).user == claims["sub"]
+        # For IAP no other algorithm is believed, whatever the key.
+        if algorithm != "ES256":
+            with pytest.raises(AssertionRefused):
+                visitor_of(signed, key, iap())
+    if form is jwt.algorithms.RSAAlgorithm:
+        other = "PS256" if algorithm == "RS256" else "RS256"
+        [key] = usable_keys({"keys": [{**public, "alg": other}]}).values()
+        with pytest.raises(AssertionRefused, match="another algorithm"):
+            visitor_of(signed, key, identity)
+
+
+def test_an_answer_to_an_error_of_the_page_has_its_headers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(ByPermissions):
+        async def refusal(self, _request: web.Request) -> Refusal | None:
+            raise RuntimeError("broken")
+
+    async def run() -> None:
+        feed = ServiceFeed(Script(), "kubernetes", interval_s=0.05)
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            serving(PageParts(feed=feed, guard=Broken()), 0) as port,
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+            client.get("/") as answer,
+        ):
+            assert answer.status == 500
+            assert HEADERS.items() <= answer.headers.items()
+            assert "broken" not in await answer.text()
+
+    run_async(run())
+    assert "broken" in caplog.text
+    caplog.clear()
 
 
 def test_only_public_keys_for_signatures_are_used() -> None:
@@ -356,7 +485,7 @@ def test_an_id_token_of_any_provider_is_verified() -> None:
     shown: list[Any] = []
 
     async def run() -> None:
-        for header, words in (("Authorization", "Bearer {}"), ("X-Auth-Token", "{}")):
+        for header, words in (("Authorization", "Bearer {}"), ("X-Forwarded-Id-Token", "{}")):
             identity = oidc(issuer.name, header=header)
             async with page(identity, known(issuer)) as client:
                 for changed in (
@@ -364,12 +493,18 @@ def test_an_id_token_of_any_provider_is_verified() -> None:
                     # Who writes an address into a profile is not its owner yet.
                     {"email_verified": False},
                     {"email_verified": True, "email": None},
-                    {"aud": ["tpus", "account"]},
+                    {"aud": ["tpus", "account"], "azp": "tpus"},
                 ):
                     text = words.format(issuer.signed(**changed))
                     async with client.get("/api/actions", headers={header: text}) as answer:
                         shown.append((await answer.json())["user"])
-                for wrong in (issuer.signed(aud="account"), "", "Basic YTpi"):
+                for wrong in (
+                    issuer.signed(aud="account"),
+                    # A token of another application that may call this one.
+                    issuer.signed(azp="another"),
+                    "",
+                    "Basic YTpi",
+                ):
                     text = wrong if " " in wrong else words.format(wrong)
                     async with client.get("/", headers={header: text}) as answer:
                         assert answer.status == 401
@@ -391,12 +526,27 @@ def test_an_id_token_of_any_provider_is_verified() -> None:
         ("iap", {"audience": AUDIENCE, "jwks": "keys.json"}, "--jwks"),
         ("oidc", {"audience": "a"}, "--issuer"),
         ("oidc", {"audience": "a", "issuer": "http://a.example"}, "--issuer"),
-        ("oidc", {"audience": "a", "issuer": "https://a.example", "header": "a b"}, "--identity"),
-        (
-            "oidc",
-            {"audience": "a", "issuer": "https://a.example", "header": "X-Forwarded-User"},
-            "--identity-header",
+        *(
+            ("oidc", {"audience": "a", "issuer": "https://a.example", "header": header}, field)
+            for field in ("--identity-header",)
+            for header in (
+                *("a b", "X-Forwarded-User", "X-Forwarded-Access-Token", "X-User", "Host"),
+                *("Cookie", "X-Forwarded-Id-Token\n", ""),
+            )
         ),
+        *(
+            ("iap", {"audience": AUDIENCE, "jwks": url}, "--jwks")
+            for url in (
+                "https://a.example/ke ys",
+                "https://a.example/keys\n",
+                "https://a.example/\tkeys",
+                "https://a@evil.example/keys",
+                "https://a.example/keys#a",
+                "https:///keys",
+            )
+        ),
+        ("oidc", {"audience": "a", "issuer": "https://a.example/?b"}, "--issuer"),
+        ("oidc", {"audience": "a", "issuer": "https://a.example\n"}, "--issuer"),
     ],
 )
 def test_wrong_options_are_refused_by_name(
@@ -406,3 +556,10 @@ def test_wrong_options_are_refused_by_name(
     with pytest.raises(InvalidRequestError) as refused:
         PageIdentity.check(kind, **given)
     assert refused.value.field.startswith(field)
+
+
+def test_keys_may_be_at_a_url_with_a_query() -> None:
+    url = "https://login.example.org/keys?appid=1"
+    assert iap(url).jwks == url
+    for header in ("authorization", "X-Forwarded-Id-Token", "Cf-Access-Jwt-Assertion"):
+        assert oidc("https://a.example", header=header).header == header

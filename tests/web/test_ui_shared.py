@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from harness.programs import sps_failing
 from shared_pathways_service.manifests.page_inputs import PageInputs
 from shared_pathways_service.manifests.page_parts import page_objects
 from tests.web.issuer import AUDIENCE, Issuer
+from tests.web.streams import rows_until
 
 _URL = "https://tpus.example.org/"
 _IAP = ("--identity=iap", f"--audience={AUDIENCE}", f"--behind={_URL}")
@@ -83,7 +85,14 @@ def page_of_the_pod(tmp_path: Path, issuer: Issuer, manager: str) -> Iterator[st
         try:
             assert process.stdout
             assert process.stderr
-            line = process.stdout.readline()
+            # (Then the line is empty.)
+            late = threading.Timer(DEADLINE_S, process.kill)
+            late.start()
+            try:
+                line = process.stdout.readline()
+            finally:
+                late.cancel()
+                late.join()
             assert line, process.stderr.read()
             assert json.loads(line)["outer_url"] == _URL
             yield str(json.loads(line)["url"])
@@ -114,15 +123,13 @@ def test_the_container_of_the_manifest_shows_its_resource_manager(
                 asked(url, "", {})
             assert asked(url, "healthz", {}) == b""
             assert b"<main" in asked(url, "", shown)
-            request = urllib.request.Request(f"{url}api/stream", headers={**_HOST, **shown})
-            with urllib.request.urlopen(request, timeout=DEADLINE_S) as events:
-                changes = next(
-                    found
-                    for line in events
-                    if line.startswith(b"data: ") and (found := json.loads(line[6:])).get("service")
-                )
-            assert changes["service"]["set"]["service"]["address"] == address
-            assert not changes["service"]["set"]["service"]["error"]
+            rows = rows_until(
+                f"{url}api/stream",
+                {**_HOST, **shown},
+                lambda found: found.get("service", {}).get("service", {}).get("address"),
+            )
+            assert rows["service"]["service"]["address"] == address
+            assert not rows["service"]["service"]["error"]
 
 
 def test_without_pyjwt_the_command_says_what_to_install(tmp_path: Path) -> None:

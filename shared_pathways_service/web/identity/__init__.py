@@ -1,4 +1,4 @@
-"""Who asks for a page, as the signed assertion of an authenticating proxy proves it.
+"""The users of a shared page, by the signed assertions of an authenticating proxy.
 
 - `assertions`: verifies assertions, with PyJWT. Pure but for its clock.
 - `signing_keys`: the issuer's keys, read again for an unknown one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 from http import HTTPStatus
 
 from aiohttp import web
@@ -22,9 +23,11 @@ from shared_pathways_service.web.page_guard import USER_EXPIRES, USER_NAME, Refu
 
 __all__ = ["ByIdentity"]
 
+_log = logging.getLogger(__name__)
+
 
 class ByIdentity:
-    """Lets in whom a proxy names with a signed assertion, at the proxy's address only.
+    """Lets in requests with a signed assertion, at the proxy's address only.
 
     Args:
       identity: The assertions that are accepted.
@@ -48,7 +51,10 @@ class ByIdentity:
         except AssertionRefused as error:
             return Refusal(status=HTTPStatus.UNAUTHORIZED, page=self._unproven(str(error)))
         except SharedPathwaysError as error:
-            what = html.escape(f"It cannot be verified now who asks: {error.message}.")
+            # (Its text has the address of the keys.)
+            _log.warning("an assertion was not verified: %s", error)
+            what = "Assertions cannot be verified now, as the keys of their issuer cannot be read. "
+            what += "The log of this page has the reason."
             return Refusal(status=HTTPStatus.SERVICE_UNAVAILABLE, page=refusal_page(what))
         request[USER_NAME], request[USER_EXPIRES] = visitor.user, visitor.expires
         return None
@@ -76,7 +82,7 @@ class ByIdentity:
     def _unproven(self, why: str) -> str:
         url, header = html.escape(self._outer.url), html.escape(self._identity.header)
         return refusal_page(
-            "This page needs to know who you are, by a signed assertion of the proxy in front of "
+            "This page needs to know its users, by a signed assertion of the proxy in front of "
             f"it in the header <code>{header}</code>: {html.escape(why)}. Open the page at "
             f'<a href="{url}">{url}</a>, where you log in; reload it if your login has ended.'
         )

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import jwt
 
-from shared_pathways_service.api.page_identity import PageIdentity, is_safe_url
+from shared_pathways_service.api.page_identity import PageIdentity, is_key_url
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
-from shared_pathways_service.web.identity.assertions import usable_keys
+from shared_pathways_service.web.identity.assertions import PublicKey, usable_keys
 
 __all__ = ["read_keys"]
 
@@ -22,11 +21,11 @@ __all__ = ["read_keys"]
 _LARGEST: Final = 1 << 20
 
 
-async def read_keys(identity: PageIdentity) -> dict[str, jwt.PyJWK]:
+async def read_keys(identity: PageIdentity) -> dict[str, PublicKey]:
     """Returns the keys of an issuer by their ids.
 
     Raises:
-      ServiceNotReady: They cannot be read in time, or what is there is something else.
+      ServiceNotReady: They cannot be read in time, or are not a JWK set.
     """
     where = identity.jwks or identity.issuer
     try:
@@ -59,7 +58,7 @@ async def _discovered(client: aiohttp.ClientSession, identity: PageIdentity) -> 
     if not isinstance(found, dict) or found.get("issuer") != identity.issuer:
         raise ValueError("its discovery document is of another issuer")
     url = found.get("jwks_uri")
-    if not isinstance(url, str) or not is_safe_url(url):
+    if not isinstance(url, str) or not is_key_url(url):
         raise ValueError("its discovery document has no https URL jwks_uri")
     return url
 
