@@ -35,14 +35,14 @@ class PageInputs:
 
         Raises:
           InvalidRequestError: One is wrong or missing; a page without an identity would show the
-            service to whoever reaches it.
+            service to all who reach it.
         """
         kind, url = given.get("identity"), given.get("url")
         if kind is None:
             raise InvalidRequestError(
                 f"{_PREFIX}identity",
                 None,
-                f"with --ui, {' or '.join(KINDS)}: a proxy of yours must prove who asks",
+                f"with --ui, {' or '.join(KINDS)}: a proxy of yours must sign its users",
                 hint="`--ui-identity iap --ui-audience AUDIENCE --ui-url URL` behind Google's IAP; "
                 "`--ui-identity oidc --ui-issuer URL --ui-audience CLIENT_ID --ui-url URL` behind "
                 "a proxy that passes ID tokens on, such as oauth2-proxy",

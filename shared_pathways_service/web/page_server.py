@@ -124,7 +124,7 @@ async def serving(
       parts: The page.
       where: A port, 0: any free one; or the path of a Unix socket to be made.
       address: The address of this machine to bind with a port; loopback, unless each request
-        proves who asks.
+        proves its user.
 
     Raises:
       SharedPathwaysError: The port or the socket cannot be bound.
@@ -343,7 +343,7 @@ async def _usage_csv(request: web.Request) -> web.StreamResponse:
 
 
 async def _allowed(request: web.Request) -> web.StreamResponse:
-    """Tells the page whether it may act, the text that it must show then, and who asks."""
+    """Tells the page whether it may act, the text that it must show then, and its user."""
     actions = request.app[_PARTS].actions
     token = None if actions is None else actions.csrf_token
     user = {"user": request[USER_NAME]} if USER_NAME in request else {}

@@ -92,7 +92,9 @@ class Recorder:
 
 def permissions_of_a_page(inputs: ServiceInputs) -> set[Permission]:
     """Returns what the page of a service of Google's images needs: its status, and a connection."""
-    recorder = Recorder(service_jobset(inputs))
+    jobset = service_jobset(inputs)
+    metadata = {**jobset["metadata"], "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    recorder = Recorder({**jobset, "metadata": metadata})
 
     async def read() -> None:
         cluster = Cluster(cast("KubeApi", recorder), inputs.namespace)

@@ -23,8 +23,8 @@ class IdentityOptions:
         str | None,
         typer.Option(
             metavar="iap|oidc",
-            help="Serve the page to others, on SPS_BIND_ADDRESS, behind a proxy that signs the names "
-            "of its users: Google's IAP, or any that passes ID tokens on. Needs --behind and "
+            help="Serve the page to others, on SPS_BIND_ADDRESS, behind a proxy that signs the "
+            "names of its users: Google's IAP, or any that passes ID tokens on. Needs --behind and "
             "--audience.",
             show_default=False,
         ),
@@ -94,4 +94,4 @@ class IdentityOptions:
         return None
 
 
-takes_identity = takes_options("asked", IdentityOptions)
+takes_identity = takes_options("proxy", IdentityOptions)

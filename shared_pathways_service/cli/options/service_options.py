@@ -342,7 +342,7 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--ui/--no-ui",
             help="Serve the page of `sps ui` in the cluster, read-only, behind a proxy of yours "
-            "that proves who asks (--ui-identity). [default: no]",
+            "that verifies users (--ui-identity). [default: no]",
         ),
     ],
     "ui_url": Annotated[

@@ -104,6 +104,7 @@ function showTab(isAway) {
 
 /** Returns what does not answer, which a screen reader announces, and since when, which it does not. */
 function problem() {
+  if (!store.hasLogin) return ["Your login has ended; reload the page.", ""];
   if (store.lostAt !== null) {
     const lost = new Date(store.lostAt).toISOString();
     return ["The server of this page (sps ui) does not answer; trying again.", `Last answer ${ago(lost)}.`];

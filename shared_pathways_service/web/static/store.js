@@ -14,6 +14,8 @@ export class Store {
     /** When this page lost its server, in milliseconds since the epoch; null: it is there. */
     this.lostAt = null;
     this.loaded = false;
+    /** Whether the login, if there is one, has not ended. */
+    this.hasLogin = true;
     /** Counts changes of slices, after which the history has more. */
     this.sliceChanges = 0;
   }
@@ -37,8 +39,17 @@ export class Store {
     source.onerror = () => {
       this.lose();
       // The browser reconnects by itself, except after a refusal.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.follow(), 2000);
+      if (source.readyState === EventSource.CLOSED) this.refused();
     };
+  }
+
+  /** Tries again, unless the user has to log in, which no request of a page can do. */
+  async refused() {
+    const answer = await fetch("api/actions", { redirect: "manual" }).catch(() => null);
+    if (answer?.status === 401 || answer?.type === "opaqueredirect") {
+      this.hasLogin = false;
+      this.tell();
+    } else setTimeout(() => this.follow(), 2000);
   }
 
   heard() {

@@ -98,17 +98,17 @@ def ui(
     run: _Runs = None,
     as_json: AsJson = False,
     place: Place,
-    asked: IdentityOptions,
+    proxy: IdentityOptions,
 ) -> None:
     """Show a service as a web page: overview, jobs, slices, queue, timeline, usage; live.
 
     The page is served on this machine alone until Ctrl-C, and is read-only unless --allow-actions
     is given: it then acts with your rights, and asks back before each action. The address that is
     printed contains a token; whoever has it can use the page. With --identity others use it, too:
-    there is no token, and a proxy in front of it proves who asks.
+    there is no token, and a proxy in front of it verifies them.
     """
     place.request()
-    identity = asked.checked()
+    identity = proxy.checked()
     if socket is not None and (port or behind is not None):
         named, value = ("--port", port) if port else ("--behind", behind)
         raise InvalidRequestError(
@@ -119,8 +119,8 @@ def ui(
     if identity is not None:
         _check_shared(behind, {"--socket": socket, "--allow-actions": allow_actions, "--run": run})
         assert outer is not None
-        shared = _shared(asked.manager, place, settings)
-        served = _served_to_others(shared, identity, outer, (settings.bind_address, port))
+        make_shared = _parts_for_several(proxy.manager, place, settings)
+        served = _served_to_others(make_shared, identity, outer, (settings.bind_address, port))
         ended_by = asyncio.run(_show(served, settings, no_browser=True, as_json=as_json))
         raise typer.Exit(_EXIT_CODES[ended_by])
     feed = ServiceFeed(reader_of(place, settings), place.home)
@@ -166,7 +166,9 @@ def _check_shared(behind: str | None, own: Mapping[str, object]) -> None:
         raise InvalidRequestError("--behind", behind, expected)
 
 
-def _shared(manager: str | None, place: Place, settings: Settings) -> Callable[..., PageParts]:
+def _parts_for_several(
+    manager: str | None, place: Place, settings: Settings
+) -> Callable[..., PageParts]:
     """Makes the page for several people: without jobs and logs, which are each user's own."""
     if manager is None:
         feed = ServiceFeed(reader_of(place, settings), place.home)

@@ -45,7 +45,7 @@ class DirectReader:
         """Connects to the resource manager, with the first call."""
         async with grpc.aio.insecure_channel(self._address, options=_CHANNEL) as channel:
             stub = pb_grpc.ResourceManagerStub(channel)
-            # (The service was deployed with this process, and is of its release.)
+            # (The page of a service has its image, unless an operator has chosen another.)
             yield Manager(stub=stub, metadata=(), address=self._address, version=__version__)
 
     def status(self) -> dict[str, Any]:
