@@ -241,7 +241,7 @@ def test_no_ui_reads_no_annotation_that_was_changed_by_hand() -> None:
 def test_options_of_a_page_that_are_not_given_stay_as_they_are() -> None:
     before = PageInputs.check({**OIDC, "jwks": "https://login.example.org/keys?appid=1"})
 
-    def after(**given: str) -> PageInputs:
+    def after(**given: Any) -> PageInputs:
         page: PageInputs = ServiceOptions(ui=True, **given).page_field(before)["page"]
         return page
 

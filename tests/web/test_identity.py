@@ -370,7 +370,11 @@ def test_keys_that_cannot_be_read_let_nobody_in_and_lock_out_after_a_day_only() 
 
 def _signing_key(algorithm: str) -> tuple[Any, Any]:
     """Returns a private key for an algorithm, and its form as a JWK."""
-    curves = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+    curves: Mapping[str, Any] = {
+        "ES256": ec.SECP256R1,
+        "ES384": ec.SECP384R1,
+        "ES512": ec.SECP521R1,
+    }
     if algorithm in curves:
         return ec.generate_private_key(curves[algorithm]()), jwt.algorithms.ECAlgorithm
     if algorithm == "EdDSA":

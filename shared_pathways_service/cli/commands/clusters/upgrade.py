@@ -138,15 +138,7 @@ async def _upgrade(
         changes_page_only = dataclasses.replace(after, page=before.page) == before
         # (With options of the page alone, what else this release would change stays as it is.)
         if (fields or not page) and (changes_page_only or not options.discard_changes):
-            # A dry run under a free name, so that the cluster's webhooks add their defaults.
-            made = await deployment.try_to_create(cluster, before)
-            where = difference(made["spec"], jobset["spec"])
-        if where and not options.discard_changes:
-            await _check_unchanged(cluster, jobset, before, where)
-            print_note(
-                f"this release deploys {name} with another manifest, which differs at {where}; "
-                "the upgrade applies it"
-            )
+            where = await _where_it_differs(cluster, jobset, before, options)
         if options.dry_run:
             return _Upgraded(inputs=after)
         if changes_page_only and not where:
@@ -204,6 +196,24 @@ async def _undone_if_kept(
                 if now["metadata"]["uid"] == jobset["metadata"]["uid"]:
                     await new.undo()
         raise
+
+
+async def _where_it_differs(
+    cluster: Cluster, jobset: Object, before: ServiceInputs, options: _Options
+) -> str:
+    """Returns where a JobSet differs from the one that this release makes; empty: nowhere."""
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+
+    # A dry run under a free name, so that the cluster's webhooks add their defaults.
+    made = await deployment.try_to_create(cluster, before)
+    where = difference(made["spec"], jobset["spec"])
+    if where and not options.discard_changes:
+        await _check_unchanged(cluster, jobset, before, where)
+        print_note(
+            f"this release deploys {before.name} with another manifest, which differs at {where}; "
+            "the upgrade applies it"
+        )
+    return where
 
 
 async def _check_unchanged(
