@@ -234,3 +234,31 @@ def test_servers_outside_of_google_cloud_are_rendered_with_plaintext() -> None:
     alone = render("tenant-rbac", "--insecure-server-credentials")
     assert alone.returncode == 2
     assert "--insecure-server-credentials" in alone.stderr
+
+
+def test_permissions_for_pages_are_rendered_on_request() -> None:
+    [role, *_] = yaml.safe_load_all(render("operator-rbac", "--ui").stdout)
+    assert any("deployments" in rule["resources"] for rule in role["rules"])
+    [role, *_] = yaml.safe_load_all(render("operator-rbac").stdout)
+    assert not any("deployments" in rule["resources"] for rule in role["rules"])
+    for words, said in (
+        (("tenant-rbac", "--ui"), "--ui-identity"),
+        (("operator-rbac", "--ui", "--ui-audience=a"), "--ui-audience"),
+        (("service", "--slices=tpuv6e:2x2=1", "--ui-audience=a"), "only with --ui"),
+        (("service", "--slices=tpuv6e:2x2=1", "--ui"), "--ui-identity"),
+    ):
+        done = render(*words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr
+
+
+def test_a_deploy_or_an_upgrade_refuses_options_of_a_page_before_it_asks_a_cluster() -> None:
+    for words, said in (
+        (("deploy", "pw", "--slices=tpuv6e:2x2=1", "--ui"), "--ui-identity"),
+        (("deploy", "pw", "--slices=tpuv6e:2x2=1", "--ui-audience=a"), "only with --ui"),
+        (("upgrade", "pw", "--ui-audience=a"), "only with --ui"),
+        (("upgrade", "pw", "--no-ui", "--ui-url=https://a.example/"), "only with --ui"),
+    ):
+        done = sps(*words, "--context=no-such-context")
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr

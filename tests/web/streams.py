@@ -24,13 +24,17 @@ def rows_until(url: str, headers: Mapping[str, str], wanted: Callable[[Rows], ob
       headers: Headers of the request.
       wanted: Judges the rows after each event.
     """
-    return asyncio.run(_rows_until(url, headers, wanted))
-
-
-async def _rows_until(
-    url: str, headers: Mapping[str, str], wanted: Callable[[Rows], object]
-) -> Rows:
     rows: Rows = {}
+    try:
+        asyncio.run(_follow(url, headers, rows, wanted))
+    except TimeoutError as error:
+        raise AssertionError(f"what is wanted is not in {rows}") from error
+    return rows
+
+
+async def _follow(
+    url: str, headers: Mapping[str, str], rows: Rows, wanted: Callable[[Rows], object]
+) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
         aiohttp.ClientSession(headers=headers) as client,
@@ -45,7 +49,7 @@ async def _rows_until(
             elif name == "data" and text:
                 _apply(rows, event, json.loads(text))
                 if wanted(rows):
-                    return rows
+                    return
     raise AssertionError(f"the stream ended with {rows}")
 
 

@@ -178,7 +178,7 @@ def test_a_service_shows_its_page_to_whom_a_proxy_names(
     assert parts_of(namespace) == {DEPLOYMENTS, "services"}
     code, err = sps_failing("undeploy", "pw", *place)
     assert parts_of(namespace) == set()
-    assert code == 1
+    assert code == 3
     assert "pw" in err
 
     # A service without a page needs no such right, and nothing is said of one.

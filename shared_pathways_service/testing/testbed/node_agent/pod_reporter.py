@@ -35,6 +35,7 @@ _GONE = (404, 409, 410, 422)
 _PAUSE_S = 0.2
 #: The life of a token of a service account: longer than a testbed's, as it is not replaced.
 _TOKEN_S = 30 * 86_400
+_JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 
 
 class PodReporter:
@@ -139,9 +140,19 @@ class PodReporter:
         return host, port
 
     async def services(self) -> list[str]:
-        """Returns the names of the services in the pod's namespace."""
-        answer = await self._persist("GET", f"/api/v1/namespaces/{self._namespace}/services")
-        return [item["metadata"]["name"] for item in (answer or {}).get("items", ())]
+        """Returns the names of the services in the pod's namespace.
+
+        Those that its JobSets' controller is about to make are among them: in a cluster a program
+        finds their names a moment later, but here names are replaced as a container starts.
+        """
+        inside = f"namespaces/{self._namespace}"
+        found: dict[str, None] = {}
+        for path in (f"/api/v1/{inside}/services", f"{_JOBSETS}/{inside}/jobsets"):
+            answer = await self._persist("GET", path)
+            found |= dict.fromkeys(
+                one["metadata"]["name"] for one in (answer or {}).get("items", ())
+            )
+        return list(found)
 
     async def node_labels(self) -> dict[str, str]:
         """Returns the labels of the pod's node."""
