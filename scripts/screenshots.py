@@ -1,15 +1,18 @@
-"""Writes a picture of each page of `sps ui` into docs/images; `scripts/screenshots` runs it.
+"""Writes pictures for docs/images, of `sps ui` and of a profile; `scripts/screenshots` runs it.
 
 The service is real, and its tenants are streams to its resource manager: so they have names, teams
 and a history of moves and waits within seconds. The elastic run is of examples/elastic_train.py, on
-a service of its own, and loses a slice.
+a service of its own, and loses a slice. XProf shows the profile, and listens on all addresses of
+this machine meanwhile.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +56,32 @@ x = jax.block_until_ready(jax.jit(lambda x: x @ x)(jnp.ones((500, 500))))
 print("ready", flush=True)
 threading.Event().wait()
 """
+#: Four steps on one device, each with an upload, a program and a fetch.
+_PROFILED = """
+import sys, jax, jax.numpy as jnp, numpy as np
+from shared_pathways_service import isc_pathways
+
+@jax.jit
+def train_step(weights, batch):
+    out = jnp.tanh(batch @ weights)
+    return weights - 1e-3 * batch.T @ out, out.sum()
+
+def step(weights):
+    weights, loss = train_step(weights, jax.device_put(batch))
+    return weights, float(loss)
+
+batch = np.ones((2048, 1024), np.float32)
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:1x1": 1}):
+    weights, _ = step(jnp.eye(1024))
+    with jax.profiler.trace(sys.argv[1], profiler_options=options):
+        for number in range(4):
+            with jax.profiler.StepTraceAnnotation("train", step_num=number):
+                weights, _ = step(weights)
+    del weights
+"""
+_DRAWING_S = 15.0
 
 
 class _Tenants:
@@ -167,7 +196,11 @@ def _go(page: Page, address: str) -> None:
 
 
 def _shoot(page: Page, name: str, *, full_page: bool = True) -> None:
-    path = _IMAGES / f"web_page_{name}.png"
+    _save(page, f"web_page_{name}.png", full_page=full_page)
+
+
+def _save(page: Page, name: str, *, full_page: bool) -> None:
+    path = _IMAGES / name
     picture = Image.open(io.BytesIO(page.screenshot(full_page=full_page))).convert("RGB")
     picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size
@@ -175,9 +208,36 @@ def _shoot(page: Page, name: str, *, full_page: bool = True) -> None:
     assert size < _LARGEST, "too large for the repository"
 
 
-def main() -> None:
-    """Writes the pictures."""
-    _IMAGES.mkdir(exist_ok=True)
+@contextlib.contextmanager
+def _profile() -> Iterator[str]:
+    """Serves a profile by XProf, and yields the address of its trace viewer."""
+    with tempfile.TemporaryDirectory(prefix="sps-screenshots-") as traces:
+        with own_service("tpuv6e:1x1=1", 0):
+            subprocess.run([sys.executable, "-c", _PROFILED, traces], check=True)
+        [session] = (Path(traces) / "plugins" / "profile").iterdir()
+        hosts = ",".join(sorted(path.name.split(".")[0] for path in session.glob("*.xplane.pb")))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        xprof = [str(Path(sys.executable).with_name("xprof")), f"--logdir={traces}"]
+        with subprocess.Popen([*xprof, f"--port={port}"], stderr=subprocess.PIPE, text=True) as own:
+            try:
+                assert own.stderr
+                assert any(f":{port}/" in line for line in own.stderr)
+                query = f"run={session.name}&tag=trace_viewer@&hosts={hosts}"
+                yield f"http://127.0.0.1:{port}/data/plugin/profile/trace_viewer@?{query}"
+            finally:
+                own.terminate()
+
+
+def _shoot_profile() -> None:
+    with _profile() as url, chromium() as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 860})
+        page.goto(url)
+        page.wait_for_timeout(_DRAWING_S * 1000)
+        _save(page, "trace.png", full_page=False)
+
+
+def _shoot_page() -> None:
     with (
         _elastic_run() as directory,
         _busy_service(),
@@ -185,6 +245,19 @@ def main() -> None:
         chromium() as browser,
     ):
         _shoot_all(browser.new_page(viewport={"width": 1280, "height": 560}), url)
+
+
+_PICTURES = {"page": _shoot_page, "profile": _shoot_profile}
+
+
+def main() -> None:
+    """Writes the pictures."""
+    parser = argparse.ArgumentParser(description="Writes pictures into docs/images.")
+    parser.add_argument("names", nargs="*", choices=_PICTURES, help="by default all")
+    names = parser.parse_args().names or [*_PICTURES]
+    _IMAGES.mkdir(exist_ok=True)
+    for name in names:
+        _PICTURES[name]()
 
 
 if __name__ == "__main__":
