@@ -38,6 +38,8 @@ class PageActions:
         then does what a user's `sps delete` does, with the same checks and rights.
       jobs: This user's submitted jobs.
       submit_command: `sps submit --json`, without the program and its options; run as that is.
+      profile_command: `sps profile --json` with its options, without the connection's name; run as
+        that is.
 
     Attributes:
       csrf_token: The text that a request for an action must show.
@@ -50,10 +52,12 @@ class PageActions:
         *,
         jobs: JobsFeed,
         submit_command: Sequence[str] = (),
+        profile_command: Sequence[str] = (),
     ) -> None:
         self._feed = feed
         self._delete_command = delete_command
         self._submit_command = submit_command
+        self._profile_command = profile_command
         self._jobs = jobs
         #: Calls that go on although their page is closed.
         self._started: set[asyncio.Task[str]] = set()
@@ -63,6 +67,7 @@ class PageActions:
             "drain": lambda body: self._mark("drain", body),
             "uncordon": lambda body: self._mark("uncordon", body),
             "delete": self._delete,
+            "profile": self._profile,
             "reserve": self._reserve,
             "unreserve": self._unreserve,
             "cancel-job": self._cancel_job,
@@ -110,6 +115,16 @@ class PageActions:
     async def _run_delete_command(self, name: str) -> str:
         told = await _answer([*self._delete_command, name], f"{name} has not ended")
         return f"{name} {'is deleted' if told['deleted'] else 'had already ended'}"
+
+    async def _profile(self, body: _Body) -> str:
+        name = _text_in(body, "name")
+        check_dns_label("name", name)
+        return await self._finish(self._run_profile_command(name))
+
+    async def _run_profile_command(self, name: str) -> str:
+        told = await _answer([*self._profile_command, name], f"the profile of {name} has not ended")
+        missing = "".join(f"; {note}" for note in told["notes"])
+        return f"{name} is profiled: {told['directory']}{missing}"
 
     async def _cancel_job(self, body: _Body) -> str:
         name = _text_in(body, "name")

@@ -12,6 +12,7 @@ import pytest
 
 from harness.processes import DEADLINE_S, KIND, Service, run_async
 from harness.web_page import TOKEN, Jobs, ReaderAt, Script, feed_of
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_guard import ByToken
 from shared_pathways_service.web.page_server import PageParts, serving
@@ -27,6 +28,15 @@ import json, sys
 if sys.argv[1] == "stuck":
     sys.exit("error: stuck is in use hint: end its program")
 print(json.dumps({"name": sys.argv[1], "deleted": sys.argv[1] != "gone"}))
+"""
+#: Stands for `sps profile --json`: has no planes of the connection "partly", and refuses "busy".
+_PROFILE = """
+import json, sys
+name = sys.argv[1]
+if name == "busy":
+    sys.exit("error: busy cannot be profiled hint: wait for the end of the other profile")
+notes = ["no planes of slice 1"] if name == "partly" else []
+print(json.dumps({"name": name, "directory": "/profiles/now", "files": [], "notes": notes}))
 """
 #: Stands for one that ends on request of the test.
 _SLOW_DELETE = """
@@ -154,6 +164,26 @@ def test_a_deletion_outlives_its_page_but_not_the_server(
                 monkeypatch.setenv("SPS_PATIENCE", "0.01")
             await asyncio.wait([endless])
             assert endless.cancelled()
+
+    run_async(look())
+
+
+def test_a_connection_is_profiled_by_the_command() -> None:
+    async def look() -> None:
+        feed = ServiceFeed(Script(), "embedded", interval_s=60.0)
+        command = [sys.executable, "-c", _PROFILE]
+        actions = PageActions(feed, ["false"], jobs=feed_of(Jobs()), profile_command=command)
+        async with asyncio.timeout(DEADLINE_S):
+            told = await actions.act("profile", {"name": "ada-job"})
+            assert told == "ada-job is profiled: /profiles/now"
+            told = await actions.act("profile", {"name": "partly"})
+            assert told == "partly is profiled: /profiles/now; no planes of slice 1"
+            with pytest.raises(SharedPathwaysError, match="busy cannot be profiled") as refused:
+                await actions.act("profile", {"name": "busy"})
+            assert refused.value.hint == "wait for the end of the other profile"
+            with pytest.raises(InvalidRequestError):
+                await actions.act("profile", {"name": "--output=/"})
+        await actions.close()
 
     run_async(look())
 

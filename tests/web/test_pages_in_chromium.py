@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from harness.layers.thorough import thorough
 from harness.processes import DEADLINE_S
@@ -237,6 +237,36 @@ def test_an_action_is_asked_back_and_shown(browser: Browser) -> None:
         dialog.get_by_label("For the user").fill("ada")
         page.keyboard.press("Enter")
         expect(dialog.get_by_text(f"Reserve 1 x {KIND} for user ada, for 8 h")).to_be_visible()
+
+
+def test_an_own_connection_is_profiled(browser: Browser) -> None:
+    own = {"state": "RUNNING", "pid": 7, "agent_pid": 8, "link": None, "host": None}
+    asked: list[Any] = []
+
+    def as_own(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "own": own})
+
+    def profile(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"done": "bob-job is profiled: /profiles/now"})
+
+    with browser.new_context() as context, page_of(sample(), delete_command=["false"]) as port:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#connection/bob-job")
+        expect(page.get_by_role("button", name="Delete bob-job")).to_be_visible()
+        # Only the machine of a connection has its proxy's token.
+        button = page.get_by_role("button", name="Profile for 5 s")
+        expect(button).to_be_hidden()
+        page.route("**/api/connection?*", as_own)
+        page.route("**/api/actions/profile", profile)
+        button.click()
+        dialog = page.get_by_role("dialog", name="bob-job")
+        expect(dialog).to_contain_text("Its program goes on")
+        assert asked == []
+        dialog.get_by_role("button", name="Profile").click()
+        expect(dialog.get_by_role("status")).to_have_text("bob-job is profiled: /profiles/now")
+        assert asked == [{"name": "bob-job"}]
 
 
 def test_a_wrong_token_is_told_what_to_do(browser: Browser, port: int) -> None:

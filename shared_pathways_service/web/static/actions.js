@@ -124,7 +124,12 @@ export function choicesFor(slice) {
   return choices;
 }
 
-/** Returns the choice for a connection. */
+/** Returns the choice to profile a connection. */
+export function profileChoiceFor(name) {
+  return ["Profile", `Profile the proxy and the executors of ${name} for 5 s? Its program goes on, a little slower.`, "profile", { name }];
+}
+
+/** Returns the choice to end a connection. */
 export function choiceFor(name) {
   return [`Delete ${name}`, `End ${name}? Its program loses its slices, and the work on them.`, "delete", { name }, "danger"];
 }

@@ -1,6 +1,6 @@
 // The view of one connection: its state, slices, link, proxy, counters, decisions and log.
 
-import { choiceFor } from "./actions.js";
+import { choiceFor, profileChoiceFor } from "./actions.js";
 import { Chart } from "./charts.js";
 import { Facts, Table, card, chip, make, setChip, setText } from "./dom.js";
 import { LogBox } from "./log_box.js";
@@ -65,12 +65,13 @@ export class ConnectionView {
     this.countersTold = make("p", { class: "empty" });
     this.log = new LogBox("Log of the proxy", "The log is empty.");
     this.end = make("button", { type: "button", class: "danger", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
+    this.profile = make("button", { type: "button", hidden: "", onclick: () => actions.offer(name, [profileChoiceFor(name)]) }, "Profile for 5 s");
     this.mayAct = actions.allowed;
     this.job = make("p", { hidden: "" }, make("a", { href: jobAddressOf(name) }, "The submitted job of this name, with its output"));
     this.memoryCard = card("Memory of the devices over time", this.memoryPlace);
     this.elements = [
       make("p", { class: "subject" }, name, " ", this.state), this.told,
-      card("The connection", this.facts.element, this.job, make("div", { class: "buttons" }, this.end)),
+      card("The connection", this.facts.element, this.job, make("div", { class: "buttons" }, this.profile, this.end)),
       this.slices.element, this.executors.element, this.memoryCard, this.decisions.element, this.held.element,
       card("Link between this machine and the proxy", this.link.element),
       card(
@@ -126,6 +127,8 @@ export class ConnectionView {
     if (tenant) setChip(this.state, tenant.state);
     else setChip(this.state, this.store.loaded ? "ended" : "…", "");
     this.end.parentElement.hidden = !this.mayAct || !tenant;
+    // (Its proxy's token is on this machine only.)
+    this.profile.hidden = !this.details?.own;
     this.facts.show([...this.factsOfState(tenant ?? {}, queued), ...this.factsOfProxy()]);
     this.link.show(this.factsOfLink());
     this.link.element.parentElement.hidden = !this.details?.own;

@@ -40,6 +40,10 @@ from shared_pathways_service.web.service_load import load_of
 __all__ = ["ui"]
 
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+#: The length of a profile that the page takes, in seconds, and the directory that has them: that of
+#: `sps profile`.
+_PROFILE_S = 5.0
+_PROFILES = "sps-profile"
 
 
 _Port = Annotated[
@@ -70,8 +74,8 @@ _AllowActions = Annotated[
     bool,
     typer.Option(
         "--allow-actions",
-        help="Let the page cordon and drain slices, delete connections, cancel and resubmit jobs, "
-        "and reserve slices.",
+        help="Let the page cordon and drain slices, delete and profile connections, cancel and "
+        "resubmit jobs, and reserve slices.",
     ),
 ]
 _Runs = Annotated[
@@ -217,8 +221,15 @@ def _actions(place: Place, feed: ServiceFeed, jobs: JobsFeed) -> PageActions:
         feed,
         [*sps, "delete", "--yes", "--json", *place.words, "--"],
         submit_command=[*sps, "submit", "--json", *place.words],
+        profile_command=[*sps, "profile", *_profile_options(), *place.words, "--"],
         jobs=jobs,
     )
+
+
+def _profile_options() -> list[str]:
+    """Returns the options of the profiles that a page takes, in this directory."""
+    output = Path(_PROFILES).absolute()
+    return ["--json", f"--seconds={_PROFILE_S:g}", f"--output={output}"]
 
 
 @contextlib.asynccontextmanager
