@@ -113,8 +113,12 @@ class ServerProcess:
             self.ready: dict[str, Any] | None = None
             if not tells_ready:
                 return
-            if select.select([ready], [], [], START_S)[0] and (line := ready.readline()):
-                self.ready = json.loads(line)
+            if select.select([ready], [], [], START_S)[0]:
+                if line := ready.readline():
+                    self.ready = json.loads(line)
+                else:
+                    # (Its log says why it ended.)
+                    self._reader.join(DEADLINE_S)
 
     def __enter__(self) -> Self:
         return self

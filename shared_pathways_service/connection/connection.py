@@ -26,7 +26,6 @@ from shared_pathways_service.kube.handed_over import Login
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
-from shared_pathways_service.runtime.embedded.served_page import served_page
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Snapshot
@@ -112,8 +111,13 @@ class Connection(ReportedState):
 
     def _page(self) -> str | None:
         """Returns the address of a page of the service of this machine, while there is one."""
-        is_here = self._request.service.home == "embedded"
-        return served_page(self._settings.runtime_dir) if is_here else None
+        if self._request.service.home != "embedded":
+            return None
+        from shared_pathways_service.runtime.embedded.served_page import (  # noqa: PLC0415
+            served_page,  # (slow to import, and needed in a terminal only)
+        )
+
+        return served_page(self._settings.runtime_dir)
 
     def close(self) -> None:
         """Deletes the proxy, releases the slices, and restores JAX; a second call does nothing.

@@ -52,6 +52,7 @@ _FACTOR = re.compile(r"""SPS_PATIENCE["'\]]*\s*[,:=]\s*["']?([\d.]+)""")
 _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
 _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
+    "cli/commands/manager/ui": {"_PROFILE_S"},  # the length of a profile
     "cluster_state/pods": {"_CLOCK_SLACK_S"},  # clocks differ by so much
     "web/identity/assertions": {"_CLOCK_SLACK_S"},
     "flags/policies": {"_WARNING_S"},  # the default of an option
@@ -92,6 +93,7 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     },
     "tunnel/link/windows": {"_RATE_S"},
     "tunnel/pump: PumpTimes": {"ping_s"},  # an interval
+    "web/identity/signing_keys": {"_LONGEST_S"},  # the age of keys
     "web/page_server": {"_LONGEST_S"},  # of a history
     "web/page_state": {"_ROUNDING_S"},
     "web/slice_history": {"_SAME_EVENT_S"},
