@@ -70,7 +70,10 @@ def test_each_limit_is_documented() -> None:
             line = f"| `--{field.name}` | `{field.metadata['flag'].env[0]}` | "
             assert line in text
             default = text.split(line)[1].split(" |")[0]
-            usual = {str(n << 20): f"{n} MiB" for n in (64, 256)} | {"None": "half of", "0": "0: none"}
+            usual = {str(n << 20): f"{n} MiB" for n in (64, 256)} | {
+                "None": "half of",
+                "0": "0: none",
+            }
             expected = usual.get(str(field.default)) or f"{field.default:,}"
             assert default.startswith(expected)
 
