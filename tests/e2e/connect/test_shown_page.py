@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 
+from harness.embedded import embedded
 from harness.processes import DEADLINE_S, REPOSITORY
 from harness.programs import sps_running
 from harness.terminals import screen
@@ -27,7 +28,8 @@ def page() -> Iterator[str]:
 
 
 def test_connect_shows_it() -> None:
-    with page() as url, screen([sys.executable, "-c", _CONNECTING], cwd=REPOSITORY) as terminal:
+    command = [sys.executable, "-c", _CONNECTING]
+    with embedded(1), page() as url, screen(command, cwd=REPOSITORY) as terminal:
         terminal.expect("connected after")
         terminal.expect(f"page: {url}\r\n")
         terminal.expect("inside")
