@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shared_pathways_service.manifests import names
-from shared_pathways_service.manifests.permissions import granting_rules, permissions
+from shared_pathways_service.manifests.permissions import (
+    account_rights,
+    granting_rules,
+    permissions,
+)
 from shared_pathways_service.manifests.pod_parts import env
 
 __all__ = [
@@ -19,7 +23,6 @@ __all__ = [
 ]
 
 LEASE_VARIABLE: Final = "SPS_LEASE"
-_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def account_name(service: str) -> str:
@@ -44,19 +47,7 @@ def lease_objects(service: str, namespace: str) -> dict[str, dict[str, Any]]:
             "spec": {},
         },
         "serviceaccounts": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        "roles": {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": metadata,
-            "rules": [{**rule, "resourceNames": [name]}],
-        },
-        "rolebindings": {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        },
+        **account_rights(metadata, [{**rule, "resourceNames": [name]}]),
     }
 
 

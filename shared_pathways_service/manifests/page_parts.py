@@ -11,14 +11,17 @@ from typing import Any, Final
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.page_inputs import PageInputs
-from shared_pathways_service.manifests.permissions import granting_rules, permissions
+from shared_pathways_service.manifests.permissions import (
+    account_rights,
+    granting_rules,
+    permissions,
+)
 from shared_pathways_service.manifests.pod_parts import env, literal, restricted
 
 __all__ = ["PAGE_PORT", "page_name", "page_objects"]
 
 #: The port in the pod; that of the Service is 80.
 PAGE_PORT: Final = 8080
-_RBAC: Final = "rbac.authorization.k8s.io"
 _PORT_NAME: Final = "http"
 #: A path that answers without an identity, as probes have none; `web.page_server` serves it.
 _HEALTH: Final = {"path": "/healthz", "port": PAGE_PORT}
@@ -94,7 +97,6 @@ def page_objects(
 
 def _rights(metadata: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the right to read what shows a service of Google's images."""
-    name, namespace = metadata["name"], metadata["namespace"]
     rules = granting_rules(
         (
             *permissions("jobset.x-k8s.io", "jobsets", "list"),
@@ -102,21 +104,7 @@ def _rights(metadata: dict[str, Any]) -> dict[str, dict[str, Any]]:
             *permissions("batch", "jobs", "get", "list"),
         )
     )
-    return {
-        "roles": {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": metadata,
-            "rules": rules,
-        },
-        "rolebindings": {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        },
-    }
+    return account_rights(metadata, rules)
 
 
 def _pod(

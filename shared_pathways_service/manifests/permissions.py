@@ -14,6 +14,7 @@ __all__ = [
     "Verdict",
     "access_denied",
     "access_review",
+    "account_rights",
     "evaluate",
     "granting_rules",
     "is_allowed",
@@ -23,6 +24,7 @@ __all__ = [
     "rules_review",
 ]
 
+_RBAC: Final = "rbac.authorization.k8s.io"
 _API: Final = {"apiVersion": "authorization.k8s.io/v1"}
 #: Verbs that do not apply to a single object, so that a rule with names does not grant them.
 _NAMELESS: Final = ("create", "list", "watch", "deletecollection")
@@ -176,3 +178,30 @@ def _covers(resources: Sequence[str], resource: str) -> bool:
     """Matches as RBAC does: ``*`` is any, ``*/log`` any log, and ``pods`` is not ``pods/log``."""
     _, slash, subresource = resource.partition("/")
     return _matches(resources, resource) or (bool(slash) and f"*/{subresource}" in resources)
+
+
+def account_rights(
+    metadata: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Returns a Role and its RoleBinding to the service account of the same name, by resource.
+
+    Args:
+      metadata: The metadata of all three.
+      rules: What the account may do.
+    """
+    name, namespace = metadata["name"], metadata["namespace"]
+    return {
+        "roles": {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": rules,
+        },
+        "rolebindings": {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    }

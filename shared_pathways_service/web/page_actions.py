@@ -101,8 +101,7 @@ class PageActions:
                 await asyncio.wait(late)
 
     async def _delete(self, body: _Body) -> str:
-        name = _text_in(body, "name")
-        check_dns_label("name", name)
+        name = _name_in(body)
         return await self._finish(self._run_delete_command(name))
 
     async def _finish(self, call: Coroutine[Any, Any, str]) -> str:
@@ -117,8 +116,7 @@ class PageActions:
         return f"{name} {'is deleted' if told['deleted'] else 'had already ended'}"
 
     async def _profile(self, body: _Body) -> str:
-        name = _text_in(body, "name")
-        check_dns_label("name", name)
+        name = _name_in(body)
         return await self._finish(self._run_profile_command(name))
 
     async def _run_profile_command(self, name: str) -> str:
@@ -127,8 +125,7 @@ class PageActions:
         return f"{name} is profiled: {told['directory']}{missing}"
 
     async def _cancel_job(self, body: _Body) -> str:
-        name = _text_in(body, "name")
-        check_dns_label("name", name)
+        name = _name_in(body)
         return await self._finish(self._jobs.cancel(name))
 
     async def _submit_again(self, body: _Body) -> str:
@@ -224,6 +221,13 @@ def _text_in(body: _Body, field: str, default: str | None = None) -> str:
     if not isinstance(value, str):
         raise InvalidRequestError(field, value, "a text")
     return value
+
+
+def _name_in(body: _Body) -> str:
+    """Returns the name of a connection or a job, which no command takes for an option."""
+    name = _text_in(body, "name")
+    check_dns_label("name", name)
+    return name
 
 
 def _count_in(body: _Body, field: str) -> int:

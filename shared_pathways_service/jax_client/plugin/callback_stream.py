@@ -9,12 +9,12 @@ import contextlib
 import importlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .timeout_table import timeouts
 
-__all__ = ["CallbackStream", "NotServed"]
+__all__ = ["CallbackStream", "NotServed", "open_stream"]
 
 _PATH = "/shared_pathways_service.v1.Callbacks/Serve"
 #: Threads that wait to take over reading.
@@ -33,6 +33,29 @@ _OPTIONS = (
 
 class NotServed(Exception):  # noqa: N818 - a reason
     """The proxy does not serve callbacks, or cannot be reached; the text gives the reason."""
+
+
+def open_stream(
+    grpc: Any,
+    address: str,
+    path: str,
+    token: str | None,
+    sent: Iterator[bytes],
+    *metadata: tuple[str, str | bytes],
+) -> tuple[Any, Any]:
+    """Opens a stream to a proxy; returns its channel, which is to be closed, and its call.
+
+    Args:
+      grpc: The module, which is imported with the first stream.
+      address: The proxy, as ``unix:/path`` or ``host:port``.
+      path: The method.
+      token: The proxy's token; None: none.
+      sent: The messages to the proxy.
+      metadata: What the method takes besides the token.
+    """
+    channel = grpc.insecure_channel(address, list(_OPTIONS))
+    shown = [] if token is None else [("authorization", f"Bearer {token}")]
+    return channel, channel.stream_stream(path)(sent, metadata=[*metadata, *shown])
 
 
 class CallbackStream:
@@ -65,12 +88,9 @@ class CallbackStream:
         self._receive, self._ended = receive, ended
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._is_closed = self._is_over = False
-        self._channel: Any = grpc.insecure_channel(address, list(_OPTIONS))
-        metadata: list[tuple[str, str | bytes]] = [("sps-callbacks-bin", nonce)]
-        if token is not None:
-            metadata.append(("authorization", f"Bearer {token}"))
-        self._call: Any = self._channel.stream_stream(_PATH)(
-            iter(self._outgoing.get, None), metadata=metadata
+        sent = iter(self._outgoing.get, None)
+        self._channel, self._call = open_stream(
+            grpc, address, _PATH, token, sent, ("sps-callbacks-bin", nonce)
         )
         self._lock = threading.Lock()
         # Held by the reading thread; other threads wait for it, or make a call.

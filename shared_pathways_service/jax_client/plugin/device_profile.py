@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .callback_stream import open_stream
 from .callback_wire import bytes_field, fields_of, number_field
 from .timeout_table import timeouts
 
@@ -21,15 +22,6 @@ __all__ = ["Collected", "DeviceProfile", "ProfileFailed"]
 _PATH = "/shared_pathways_service.v1.Profiles/Take"
 #: Round trips to the proxy's clock at each end of the profile.
 _ROUNDS = 8
-#: Maximum size of a received message; the proxy sends 1 MiB of data in each.
-_LARGEST = 8 << 20
-_OPTIONS = (
-    # Local or through a tunnel: HTTP proxies must not be used.
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", _LARGEST),
-    # Separate from other channels of the process.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 #: Fields of a ProfileRequest and of a ProfileReply.
 _START, _CLOCK, _STOP, _COLLECT = 1, 2, 3, 4
 _STARTED, _CLOCK_IS, _STOPPED, _PART, _FAILED, _DONE = 1, 2, 3, 4, 5, 6
@@ -89,11 +81,8 @@ class DeviceProfile:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[int, Any, int] | ProfileFailed]
         self._replies = queue.SimpleQueue()
-        self._channel: Any = grpc.insecure_channel(address, list(_OPTIONS))
-        metadata = [] if token is None else [("authorization", f"Bearer {token}")]
-        self._call: Any = self._channel.stream_stream(_PATH)(
-            iter(self._outgoing.get, None), metadata=metadata
-        )
+        sent = iter(self._outgoing.get, None)
+        self._channel, self._call = open_stream(grpc, address, _PATH, token, sent)
         self._reader = threading.Thread(target=self._read, name="sps-profile", daemon=True)
         try:
             self._reader.start()

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.events.proxy import ExecutorSlow, ExecutorSlowEnded, ProxyReport
@@ -188,22 +189,14 @@ def _event_of(change: Change) -> ProxyReport:
     executor = change.executor
     # (`slice_id` too: a client gets events with its virtual slice as `slice`.)
     where = f"host {executor.host_index} of {executor.slice_id}"
+    fields: dict[str, Any] = {
+        "reason": fitting_text(f"{where}: {change.reason}"),
+        "slice": executor.slice_id,
+        "virtual_index": executor.virtual_index,
+        "slice_id": executor.slice_id,
+        "generation": executor.generation,
+        "host": executor.host_index,
+    }
     if not change.is_slow:
-        return ExecutorSlowEnded(
-            reason=fitting_text(f"{where}: {change.reason}"),
-            slice=executor.slice_id,
-            virtual_index=executor.virtual_index,
-            slice_id=executor.slice_id,
-            generation=executor.generation,
-            host=executor.host_index,
-        )
-    return ExecutorSlow(
-        reason=fitting_text(f"{where}: {change.reason}"),
-        slice=executor.slice_id,
-        virtual_index=executor.virtual_index,
-        slice_id=executor.slice_id,
-        generation=executor.generation,
-        host=executor.host_index,
-        program=change.program,
-        ratio=change.ratio,
-    )
+        return ExecutorSlowEnded(**fields)
+    return ExecutorSlow(**fields, program=change.program, ratio=change.ratio)
