@@ -33,8 +33,8 @@ class PageIdentity:
 
     Attributes:
       kind: ``iap``: Google's Identity-Aware Proxy; ``oidc``: an ID token of an OpenID provider.
-      audience: For whom assertions are issued: the backend service of IAP, or the client's id.
-      issuer: Who issues them, exactly as in the claim ``iss``.
+      audience: The audience of the assertions: IAP's backend service, or the client's id.
+      issuer: Their issuer, exactly as in the claim ``iss``.
       jwks: The issuer's public keys as a JWK set: an https URL or the path of a file; empty: the
         URL that the issuer's discovery document names.
       header: The header with the assertion; ``Authorization`` has it after ``Bearer``.

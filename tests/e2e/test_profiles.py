@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,9 +13,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.embedded import embedded
-from harness.programs import DEADLINE_S, program, service, sps, sps_running
+from harness.programs import DEADLINE_S, program, service, sps, sps_running, status
 from shared_pathways_service.protocol import xplane_pb2
+
+pytestmark = pytest.mark.race
 
 #: The names of XLA's and this project's events.
 UPLOAD, FETCH = "make_arrays_from_host_buffer_shards", "copy_to_host_buffer"
@@ -56,6 +61,22 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
                 once(slice_index)
     say("done")
     wait_for("go")
+"""
+
+#: An executor is killed while its slice is profiled; the other slice computes.
+LOSING = """
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 2}):
+    import jax, jax.numpy as jnp
+    product = jax.jit(lambda x: x @ x)
+    # (Every executor has served something.)
+    x, *_ = all_of_them = [jax.device_put(jnp.ones((64, 64)), d) for d in jax.devices()]
+    jax.block_until_ready(list(map(product, all_of_them)))
+    jax.profiler.start_trace(os.environ["DIRECTORY"])
+    say("profiled")
+    wait_for("killed")
+    product(x).block_until_ready()
+    jax.profiler.stop_trace()
+    say("stopped")
 """
 
 #: It computes until it is told to end.
@@ -198,6 +219,31 @@ def test_executors_in_the_order_of_what_happened(tmp_path: Path) -> None:
         assert max(ran) <= during(step, fetch)[0] + error_us
 
 
+def test_an_executor_that_is_killed_is_left_out(tmp_path: Path) -> None:
+    with (
+        service("tpuv6e:2x4=2", 0, ["--engine=distributed"]),
+        program(LOSING, env={"DIRECTORY": str(tmp_path)}) as client,
+    ):
+        client.expect("profiled")
+        killed = next(
+            one for one in status()["executors"] if (one["slice"], one["host"]) == ("slice-1", 1)
+        )
+        os.kill(killed["pid"], signal.SIGKILL)
+        client.tell("killed")
+        client.expect("stopped")
+        assert client.wait() == 0, client.stderr
+    told = "".join(client.stderr)
+    # (The other executor of a lost slice ends, too.)
+    for host in (0, 1):
+        assert f"the profile has no planes of slice 1 host {host}: the executor" in told, told
+    session = session_of(tmp_path)
+    left = {path.name.split(".")[0] for path in session.glob("sps-slice*.pb")}
+    assert left == {"sps-slice0-host0", "sps-slice0-host1"}
+    planes = opened(session)
+    assert planes["sps-slice0-host0 /device:CUSTOM:slice 0 host 0 device 0"]
+    assert not any(name.startswith("sps-slice1") for name in planes)
+
+
 def during(step: dict[str, Any], times: list[float]) -> list[float]:
     """Those of some times that are within a step."""
     found = [time for time in times if step["ts"] <= time <= step["ts"] + step["dur"]]
@@ -218,10 +264,8 @@ def test_sps_profile(tmp_path: Path) -> None:
             "notes": [],
         }
         planes = opened(session)
-        assert (
-            any("dot" in name or "fusion" in name for name in planes["sps-proxy /host:CPU"])
-            or (planes["sps-proxy /device:CUSTOM:slice 0 host 0 device 0"])
-        )
+        operations = planes["sps-proxy /device:CUSTOM:slice 0 host 0 device 0"]
+        assert any("dot" in name or "fusion" in name for name in operations), operations
         # Ctrl-C ends a profile, which leaves nothing.
         words = ("profile", "computing", "--seconds=600", f"--output={tmp_path}")
         with sps_running(*words) as process:

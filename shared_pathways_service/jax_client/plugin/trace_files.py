@@ -97,7 +97,7 @@ def add_files(session: Path, files: Mapping[str, bytes], most_events: int = MOST
     if not events.cut:
         return ""
     return (
-        f"{PERFETTO} has {most_events} events: it lacks the last ones of {', '.join(events.cut)}, "
+        f"{PERFETTO} has {most_events} events: without the last ones of {', '.join(events.cut)}, "
         "which XProf shows"
     )
 

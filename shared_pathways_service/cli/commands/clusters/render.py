@@ -98,8 +98,8 @@ def render(
     """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
 
     service: the objects of `sps deploy` with the same options. tenant-rbac, operator-rbac: roles
-    of tenants and operators (--ui: who may use `sps deploy --ui`). user-verification: what `sps
-    deploy --verify-users` needs.
+    of tenants and operators (--ui: of operators that use `sps deploy --ui`).
+    user-verification: what `sps deploy --verify-users` needs.
     priority-classes, hotswap: see docs/operations.md.
     """
     pages = what == _OPERATORS and bool(wanted.ui)

@@ -40,11 +40,6 @@ from shared_pathways_service.web.service_load import load_of
 __all__ = ["ui"]
 
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
-#: The length of a profile that the page takes, in seconds, and the directory that has them: that of
-#: `sps profile`.
-_PROFILE_S = 5.0
-_PROFILES = "sps-profile"
-
 
 _Port = Annotated[
     int,
@@ -57,7 +52,7 @@ _Socket = Annotated[
     typer.Option(
         metavar="PATH",
         help="Serve the page on this Unix socket, for a proxy of yours, and not on a port. "
-        "There is no token: who may open the socket may use the page.",
+        "There is no token: every user that can open the socket can use the page.",
         show_default=False,
     ),
 ]
@@ -221,15 +216,9 @@ def _actions(place: Place, feed: ServiceFeed, jobs: JobsFeed) -> PageActions:
         feed,
         [*sps, "delete", "--yes", "--json", *place.words, "--"],
         submit_command=[*sps, "submit", "--json", *place.words],
-        profile_command=[*sps, "profile", *_profile_options(), *place.words, "--"],
+        profile_command=[*sps, "profile", "--json", *place.words, "--"],
         jobs=jobs,
     )
-
-
-def _profile_options() -> list[str]:
-    """Returns the options of the profiles that a page takes, in this directory."""
-    output = Path(_PROFILES).absolute()
-    return ["--json", f"--seconds={_PROFILE_S:g}", f"--output={output}"]
 
 
 @contextlib.asynccontextmanager

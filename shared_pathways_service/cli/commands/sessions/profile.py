@@ -54,7 +54,8 @@ def profile(
         print_note(f"profiling {name} for {seconds:g} s")
     taken = take_profile(name, entry.address, token, seconds=seconds, output=output)
     if as_json:
-        print_json({"name": name, **dataclasses.asdict(taken), "directory": str(taken.directory)})
+        directory = str(taken.directory.absolute())
+        print_json({"name": name, **dataclasses.asdict(taken), "directory": directory})
         return
     for note in taken.notes:
         print_note(note)
