@@ -61,13 +61,13 @@ def test_the_overview_has_the_figures_of_the_service(page: Page, script: Script)
     expect(page.locator(".figure").filter(has_text="Waiting")).to_contain_text(
         re.compile(r"3longest for \d+ min")
     )
-    work = page.locator(".figure").filter(has_text="Jobs")
-    expect(work).to_contain_text("1 running1 queued, 1 failed in 24 h")
+    work = page.locator(".figure").filter(has_text="Running jobs")
+    expect(work).to_contain_text("11 queued, 1 failed in 24 h")
     assert (
         figure(page, "Out of service")
         == "Out of service 2 1 lost, 1 cordoned, draining or starting"
     )
-    load = page.locator(".figure").filter(has_text="Memory and disk of the service")
+    load = page.locator(".figure").filter(has_text="Memory and disk")
     expect(load).to_contain_text("3.0 GiBof 24.0 GiB, disk: 60.0 GiB of 250 GiB free")
     types = page.get_by_role("region", name="Slices by type")
     expect(types.get_by_role("img", name="tpuv6e:2x2")).to_have_attribute(
@@ -100,7 +100,7 @@ def test_what_is_hidden_is_not_displayed(browser: Browser, script: Script) -> No
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator(".figure").filter(has_text="Slices in use")).to_contain_text("14 of 20")
-        expect(page.locator(".figure").filter(has_text="Jobs")).to_be_hidden()
+        expect(page.locator(".figure").filter(has_text="Running jobs")).to_be_hidden()
         expect(page.locator(".figure").filter(has_text="Memory and disk")).to_be_hidden()
         expect(page.locator("#service")).to_contain_text("signed in as ada@example.org")
         expect(page.locator("#jobs-link")).to_be_hidden()

@@ -13,8 +13,9 @@ export class Chart {
    * @param label What the chart shows, in words.
    * @param look Returns uPlot's `series` after the first, from the page's colours.
    * @param options `time`: whether the first axis has seconds since the epoch; `bottom` and `left`: titles of
-   *   the axes; `values` and `at` format their numbers; `top`: the least end of the left axis, null: that of the
-   *   data; `marks` returns events to be drawn, {at, tone}.
+   *   the axes; `values` and `at` format their numbers; `steps`: the distances that the left axis' numbers
+   *   may have; `top`: the least end of the left axis, null: that of the data; `marks` returns events to be
+   *   drawn, {at, tone}.
    */
   constructor(label, look, options) {
     this.label = label;
@@ -55,7 +56,7 @@ export class Chart {
     const width = this.element.clientWidth;
     if (!this.data || !width) return;
     this.plot?.destroy();
-    const { time = true, bottom, left, values, top = 1, marks, at } = this.options;
+    const { time = true, bottom, left, values, steps, top = 1, marks, at } = this.options;
     const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     const font = "12px system-ui, sans-serif";
     const shownValue = values ? (_, value) => (value === null ? "–" : values(value)) : undefined;
@@ -70,7 +71,7 @@ export class Chart {
       },
       axes: [
         { ...axis, font, label: bottom, labelFont: font, labelSize: bottom ? 22 : 0, values: at ? (_, ticks) => ticks.map((tick) => at(tick)) : undefined },
-        { ...axis, font, label: left, labelFont: font, size: 58, values: values ? (_, ticks) => ticks.map((tick) => values(tick)) : undefined },
+        { ...axis, font, label: left, labelFont: font, size: 58, incrs: steps, values: values ? (_, ticks) => ticks.map((tick) => values(tick)) : undefined },
       ],
       series: [{ label: time ? "Time" : bottom, value: at ? (_, place) => (place === null ? "–" : at(place)) : undefined }, ...this.look(colour).map((one) => ({ value: shownValue, ...one }))],
       hooks: marks ? { draw: [(plot) => drawMarks(plot, marks())] } : {},

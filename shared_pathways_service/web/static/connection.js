@@ -8,6 +8,8 @@ import { Poll, intervalOf } from "./polling.js";
 import { ago, amounts, byName, bytes, clock, jobAddressOf, moment, passed, notesOf, person, span, speedOf } from "./words.js";
 
 const MEMORY = "sps_proxy_device_memory_bytes";
+/** The distances between the amounts of an axis, in bytes: powers of two, which are round in KiB and GiB. */
+const AMOUNTS = Array.from({ length: 52 }, (_, power) => 2 ** power);
 // One hour of them.
 const MOST_POINTS = 1800;
 const MOST_HOLDINGS = 500;
@@ -218,7 +220,7 @@ export class ConnectionView {
     sums.push(held.reduce((sum, one) => sum + one, 0));
     if (times.length > MOST_POINTS) for (const line of this.memoryOverTime) line.shift();
     if (!this.chart) {
-      this.chart = new Chart("Memory of the devices", (colour) => [{ label: "Held", stroke: colour("--accent"), fill: colour("--accent-back"), width: 2 }], { values: bytes });
+      this.chart = new Chart("Memory of the devices", (colour) => [{ label: "Held", stroke: colour("--accent"), fill: colour("--accent-back"), width: 2 }], { values: bytes, steps: AMOUNTS });
       this.memoryPlace.replaceChildren(this.chart.element);
     }
     this.chart.show([[...times], [...sums]], `The devices hold ${bytes(sums.at(-1))}.`);

@@ -40,9 +40,9 @@ export class OverviewView {
     this.spark = new Sparkline("Share of held slices lately");
     this.used = new Figure("Slices in use", "#slices", this.spark.element);
     this.queue = new Figure("Waiting", "#tenants");
-    this.work = new Figure("Jobs", "#jobs");
+    this.work = new Figure("Running jobs", "#jobs");
     this.broken = new Figure("Out of service", "#slices");
-    this.load = new Figure("Memory and disk of the service", null);
+    this.load = new Figure("Memory and disk", null);
     this.types = make("div", { class: "types" });
     this.typeRows = new Rows(this.types, makeType, showType);
     const legend = new Legend("Kinds of slices");
@@ -148,7 +148,7 @@ export class OverviewView {
     const count = (state, since = 0) => this.jobs.filter((job) => job.state === state && (!since || !job.ended || Date.parse(job.ended) > since)).length;
     const failed = count("failed", Date.now() - DAY_MS) + count("lost", Date.now() - DAY_MS);
     const words = [count("queued") && `${count("queued")} queued`, count("retrying") && `${count("retrying")} retrying`, failed && `${failed} failed in 24 h`];
-    this.work.show(`${count("running")} running`, words.filter(Boolean).join(", ") || "none failed in 24 h", failed > 0);
+    this.work.show(String(count("running")), words.filter(Boolean).join(", ") || "none failed in 24 h", failed > 0);
   }
 
   takeDecisions(answer, problem) {

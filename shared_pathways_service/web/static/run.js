@@ -177,7 +177,7 @@ export class RunView {
         label: shown.length > 1 ? run : "Loss", stroke: n ? colour(`--own-${n + 1}`) : colour("--accent"), width: 2,
         spanGaps: false, points: { show: false },
       })), {
-        time: false, left: "loss", bottom: this.by === "at" ? "since the begin" : "step", values: number, top: null,
+        time: false, left: "loss", bottom: this.by === "at" ? "since the start" : "step", values: number, top: null,
         at: this.by === "at" ? span : String, marks: () => this.marksOf(this.by),
       });
       this.lossPlace.replaceChildren(this.lossChart.element);
@@ -198,7 +198,7 @@ export class RunView {
     this.slicesChart ??= new Chart("Training slices", (colour) => [{
       label: "slices", stroke: colour("--accent"), fill: colour("--accent-back"), width: 2, paths: uPlot.paths.stepped({ align: 1 }),
       points: { show: false },
-    }], { time: false, left: "slices", bottom: "since the begin", at: span, marks: () => this.marksOf("at") });
+    }], { time: false, left: "slices", bottom: "since the start", at: span, marks: () => this.marksOf("at") });
     if (!this.slicesChart.element.isConnected) this.slicesPlace.replaceChildren(this.slicesChart.element);
     const lost = marks.filter((mark) => mark.sight === "lost").length;
     const most = Math.max(0, ...counts.map(({ count }) => count));

@@ -18,7 +18,7 @@ export class TenantsView {
     };
     this.queue = new Table("Waiting, each type of slices with its own queue", [
       { title: "Tenant", text: (row) => row.tenant, link: (row) => addressOf(row.tenant) },
-      { title: "Position", text: (row) => `${row.position} for ${Object.keys(row.wants).join(", ")}` },
+      { title: "Position", text: (row) => String(row.position), kind: "number" },
       { title: "User", text: (row) => person(tenant(row)) },
       { title: "Team", text: (row) => tenant(row).team ?? "" },
       { title: "Priority", text: (row) => String(tenant(row).priority ?? ""), kind: "number" },
@@ -34,7 +34,7 @@ export class TenantsView {
       { title: "User", make: makeOwner, update: (element, row) => this.showOwner(element, row), sort: person },
       { title: "Team", text: (row) => row.team ?? "", sort: (row) => row.team ?? "" },
       { title: "Priority", text: (row) => String(row.priority ?? ""), kind: "number", sort: (row) => row.priority ?? 0 },
-      { title: "Since", text: (row) => ago(row.since), sort: (row) => Date.parse(row.since) || 0 },
+      { title: "Since", text: (row) => ago(row.since), kind: "short", sort: (row) => Date.parse(row.since) || 0 },
       { title: "Slices", text: slicesOf, sort: (row) => row.slices.length },
       buttons,
     ]);
