@@ -35,6 +35,7 @@ pytest_plugins = (
     "harness.fork_server.plugin",
     "harness.layers.plugin",
     "harness.layers.time_limits",
+    "harness.layers.timer_slack",
     "harness.suite.recorder",
     "harness.testbed.programs",
     "harness.testbed.plugin",
@@ -51,10 +52,16 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 
+def pytest_sessionstart() -> None:
+    # What a collection of tests creates stays: looking for garbage among it only takes time.
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     # What was imported stays. Many tests collect garbage, and each time it would be gone through.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager
