@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,9 @@ __all__ = [
     "long_form",
     "unit_form",
 ]
+
+#: A worker imports, collects and starts a fork server first; that takes as long as 20 to 40 tests.
+_WORTH_A_WORKER = 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,8 @@ class Phase:
       heavy: Whether it runs the heavy tests of these layers, or all others.
       thorough: Whether it runs the thorough ones, or all others; None: both.
       properties: Whether it runs tests with hypothesis, or all others; None: both.
-      workers: Processes that run tests at once.
+      workers: Processes that run tests at once, at most.
+      worth_a_worker: Tests for which another worker is worth its start.
       options: More options of pytest.
       env: Variables beside those of the run.
       beside: A command that prepares what comes later, and runs at the same time.
@@ -61,6 +66,7 @@ class Phase:
     thorough: bool | None = False
     properties: bool | None = None
     workers: int
+    worth_a_worker: int = 1
     options: Sequence[str] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     beside: Sequence[str] = ()
@@ -72,6 +78,11 @@ class Phase:
         parts = [f"({' or '.join(self.layers)})"]
         parts += [mark if has else f"not {mark}" for mark, has in wanted.items() if has is not None]
         return " and ".join(parts)
+
+    def for_tests(self, count: int) -> Phase:
+        """Returns it with fewer workers where it has few tests."""
+        enough = math.ceil(count / self.worth_a_worker)
+        return dataclasses.replace(self, workers=min(self.workers, enough))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +137,13 @@ def files_form(paths: Sequence[str], *, cores: int) -> Form:
       cores: Of this machine.
     """
     phases = [
-        Phase(name="files", layers=[*LAYERS], thorough=None, workers=_computing(cores)),
+        Phase(
+            name="files",
+            layers=[*LAYERS],
+            thorough=None,
+            workers=_computing(cores),
+            worth_a_worker=_WORTH_A_WORKER,
+        ),
         Phase(name="heavy", layers=[*LAYERS], thorough=None, heavy=True, workers=1),
     ]
     return Form(phases=phases, paths=paths)

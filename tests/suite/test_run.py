@@ -282,6 +282,16 @@ def _read(path: Path) -> dict[str, Any]:
     return entry
 
 
+def test_a_few_chosen_tests_have_one_worker_and_many_have_all() -> None:
+    files, heavy = files_form(["tests/api"], cores=2).phases
+    assert [files.for_tests(count).workers for count in (1, 24, 31, 1000)] == [1, 1, 2, 4]
+    assert heavy.for_tests(1000).workers == 1
+    # (Tests of hours are worth a worker each.)
+    assert [phase.for_tests(2).workers for phase in long_form(seed=7, cores=2).phases[:3]] == [
+        2
+    ] * 3
+
+
 def test_phases_of_each_form() -> None:
     plan = {
         "a": PlannedTest(layer="unit", heavy=False, is_property=True, group="m"),
