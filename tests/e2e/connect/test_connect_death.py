@@ -10,6 +10,8 @@ import pytest
 
 from harness.embedded import embedded, eventually, free_slices, journal, nothing_left, shut_down
 from harness.programs import pids, program, status
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
 
 pytestmark = pytest.mark.race
 
@@ -109,8 +111,6 @@ try:
         forever = jax.jit(lambda x: jax.lax.while_loop(
             lambda c: c[0] < 1e30, lambda c: (c[0] + 1, c[1] * 0.999), (0.0, x))[1])
         running = forever(value)
-        # On the other slice; what comes before it was handed to its executor then.
-        float(jax.device_put(1.0, jax.devices()[4]) + 1)
         say("connected")
         wait_for("go on")
         float(value.sum())
@@ -127,11 +127,15 @@ say("still", value=float(jnp.arange(3.0).sum()))
 """
     with embedded(2), program(source) as running:
         running.expect("connected")
+        # The proxy has answered already when an executor takes the program from its queue.
+        [record] = Settings.load().runtime_dir.rglob("*.last")
+        alone = ("jit__lambda on slice 0",)
+        eventually(lambda: read_unfinished(record).running == alone, "the program to run")
         [proxy] = pids("proxy")
         os.kill(proxy, signal.SIGKILL)
         running.tell("go on")
         failed = running.expect("failed")
-        assert "SIGKILL while it was running jit__lambda" in failed["message"]
+        assert "SIGKILL while it was running jit__lambda on slice 0;" in failed["message"]
         assert "its last requests, newest first: " in failed["message"]
         assert "; report: " in failed["message"]
         assert failed["code"] == -signal.SIGKILL

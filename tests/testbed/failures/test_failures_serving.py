@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from harness.deadlines import wait_until
 from harness.testbed.clients import client, deployed, nothing_left
+from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
 from shared_pathways_service.testing.testbed import Namespace
 
 pytestmark = pytest.mark.race
 
+#: The program of the rounds, as the proxy names it.
+PROGRAM = "jit__lambda"
 #: A round: connect to a proxy on a node, compute, and fetch until that is an error.
 CLIENT = """
 import jax, jax.numpy as jnp
@@ -22,21 +28,15 @@ forever = jax.jit(lambda x: jax.lax.while_loop(
 def hear(event):
     if event.kind == "proxy.exited":
         say("heard", reason=event.reason)
-while line := sys.stdin.readline().strip():
-    work, node = line.split()
+while node := sys.stdin.readline().strip():
     try:
         with connecting(expected_tpu_instances={"tpuv6e:2x2": 1},
                         proxy_options=[f"node_selector:kubernetes.io/hostname={node}"]) as c:
             x = jnp.arange(8.0)
             assert float((x * x).sum()) == 140.0
-            running = forever(x) if work == "busy" else x
-            # Answered after what comes before it was handed to its slice.
-            jax.jit(jnp.sin).lower(x).compile()
+            running = forever(x)
             say("serving", pod=c.proxy_pod_name, name=c.proxy_job_name)
-            if work == "busy":
-                running.block_until_ready()
-            elif work == "idle":
-                wait_for("leave")
+            running.block_until_ready()
     except errors.SharedPathwaysError as error:
         say("failed", error=error.to_json(), cause=type(error.__cause__).__name__)
 """
@@ -49,12 +49,14 @@ class Bench:
         self.namespace = namespace
         self._client = running
 
-    def failure(
-        self, node: str, fault: Callable[[str, str], object], work: str = "busy"
-    ) -> dict[str, Any]:
+    def failure(self, node: str, fault: Callable[[str, str], object]) -> dict[str, Any]:
         """Has the program connect, injects the fault, and returns the error it came to."""
-        self._client.tell(f"{work} {node}")
+        self._client.tell(node)
         serving = self._client.expect("serving")
+        # The proxy has answered already when an executor takes the program from its queue.
+        record = self._record(serving["pod"])
+        alone = (f"{PROGRAM} on slice 0",)
+        wait_until("the program to run", lambda: read_unfinished(record).running == alone)
         fault(serving["pod"], serving["name"])
         failed: dict[str, Any] = self._client.expect("failed")
         assert failed["cause"] == "JaxRuntimeError", failed
@@ -63,6 +65,13 @@ class Bench:
         assert "connect again" in error["hint"]
         nothing_left(self.namespace)
         return error
+
+    def _record(self, pod: str) -> Path:
+        """Returns where a proxy records what it runs: its pod's termination message."""
+        [pid] = self.namespace.processes()[pod].values()
+        flag = "--last_requests_file="
+        [path] = [w.removeprefix(flag) for w in psutil.Process(pid).cmdline() if w.startswith(flag)]
+        return Path(path)
 
     # ---- faults
 
@@ -90,7 +99,7 @@ def test_each_end_of_a_proxy_that_serves(namespace: Namespace) -> None:
         assert error["exit_code"] in (-9, 1)
         assert "it was ended by signal 9" in error["message"] or "exit code 1" in error["message"]
         # Nothing of the proxy's own ran any more: its pod's termination message tells.
-        assert "while it was running jit__lambda" in error["message"]
+        assert f"while it was running {PROGRAM} on slice 0;" in error["message"]
         assert "its last requests, newest first: " in error["message"]
         assert any("Pathways Proxy serving on" in line for line in error["log_tail"])
 
