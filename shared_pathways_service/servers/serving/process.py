@@ -16,12 +16,13 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from shared_pathways_service.runtime.processes import Identity, identity_of
 
 __all__ = [
     "STOP_SIGNALS",
+    "CaughtSignals",
     "ProcessWatch",
     "StopSignals",
     "exit_with_parent",
@@ -158,37 +159,56 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
 # ---- start and stop
 
 
-class StopSignals:
-    """Handles SIGTERM and SIGINT on a thread; with asyncio use `loop.add_signal_handler` instead.
+class CaughtSignals:
+    """Catches signals of this process; with asyncio use `loop.add_signal_handler` instead.
 
     Python runs a signal handler on the main thread, once that runs Python code: not while it waits
-    for a lock and another thread received the signal, nor during a slow import. The handler may
-    also interrupt code that holds a lock that it needs. So a separate thread, which the
+    for a lock or reads and another thread received the signal, nor during a slow import. The
+    handler may also interrupt code that holds a lock that it needs. So a separate thread, which the
     interpreter's C code wakes, makes the callback. It lives as long as the process.
+    """
+
+    def __init__(self, numbers: Collection[int]) -> None:
+        """Catches these signals from now on; call it on the main thread, once per process."""
+        self._numbers = frozenset(numbers)
+        self._wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in self._numbers:
+            signal.signal(number, _do_nothing)
+
+    def pass_to(self, on_signal: Callable[[int], None]) -> None:
+        """Starts the thread; call it once.
+
+        Args:
+          on_signal: Called on that thread with the number of each signal, in the order of their
+            arrival, also of those that came before this call.
+        """
+        threading.Thread(target=self._run, args=(on_signal,), name="signals", daemon=True).start()
+
+    def _run(self, on_signal: Callable[[int], None]) -> None:
+        while numbers := os.read(self._wake_read, 64):
+            for number in numbers:
+                # Other handled signals also wake this thread.
+                if number in self._numbers:
+                    on_signal(number)
+
+
+def _do_nothing(_signum: int, _frame: object) -> None:
+    """A placeholder for the handler that a signal needs to wake the thread."""
+
+
+class StopSignals:
+    """Handles SIGTERM and SIGINT on a thread that lives as long as the process.
 
     Attributes:
       on_stop: Called on that thread for every such signal; may be replaced.
     """
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
-        """Installs the handlers; call it on the main thread, once per process."""
+        """Catches the signals; call it on the main thread, once per process."""
         self.on_stop = on_stop
-        self._wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        threading.Thread(target=self._run, name="stop-signals", daemon=True).start()
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for sig in STOP_SIGNALS:
-            signal.signal(sig, _do_nothing)
-
-    def _run(self) -> None:
-        while numbers := os.read(self._wake_read, 64):
-            # Other handled signals also wake this thread.
-            if not set(numbers).isdisjoint(STOP_SIGNALS):
-                self.on_stop()
-
-
-def _do_nothing(_signum: int, _frame: object) -> None:
-    """A placeholder for the handler that a signal needs to wake the thread."""
+        CaughtSignals(STOP_SIGNALS).pass_to(lambda _number: self.on_stop())
 
 
 def install_stop_signals() -> threading.Event:

@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from shared_pathways_service.servers.serving.process import CaughtSignals
 from shared_pathways_service.testing.google_images.log_form import googles_form, serving_port
 from shared_pathways_service.testing.google_images.log_texts import PUBLISHED, LogText
 
@@ -86,7 +86,7 @@ def run_server(
     Returns:
       Its exit code; 128 + N if it was ended by signal N, or told to end by SIGTERM.
     """
-    signals = _catch()
+    signals = CaughtSignals(_FORWARDED)
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *argv, f"--parent_pid={os.getpid()}"],
         env=without_our_variables(os.environ),
@@ -96,7 +96,12 @@ def run_server(
         errors="backslashreplace",
     )
     received: set[int] = set()
-    threading.Thread(target=_forward, args=(signals, server, received), daemon=True).start()
+
+    def forward(number: int) -> None:
+        received.add(number)
+        server.send_signal(number)
+
+    signals.pass_to(forward)
     assert server.stderr is not None
     with server.stderr:
         for line in server.stderr:
@@ -110,29 +115,6 @@ def run_server(
         log("E", PUBLISHED["the default behavior"])
         return 128 + signal.SIGTERM
     return code if code >= 0 else 128 - code
-
-
-def _catch() -> int:
-    """Notes signals to forward from now on; returns the descriptor from which to read them.
-
-    Once per process. A handler would not do: Python runs it on the main thread, which may have
-    begun to read when the signal comes, and then runs it after the next line of the server's log.
-    """
-    noted, note = os.pipe()
-    os.set_blocking(note, False)
-    signal.set_wakeup_fd(note)
-    for number in _FORWARDED:
-        # (Python notes a signal only if it has a handler.)
-        signal.signal(number, lambda *_: None)
-    return noted
-
-
-def _forward(signals: int, server: subprocess.Popen[str], received: set[int]) -> None:
-    """Forwards signals as long as the process lives."""
-    while numbers := os.read(signals, 64):
-        for number in numbers:
-            received.add(number)
-            server.send_signal(number)
 
 
 def _has_nobody() -> bool:

@@ -311,6 +311,32 @@ def test_a_stop_signal_taken_by_another_thread_is_handled() -> None:
             child.kill()
 
 
+EARLY = """
+    import os, signal, threading
+    from shared_pathways_service.servers.serving.process import CaughtSignals
+    caught = CaughtSignals([signal.SIGHUP, signal.SIGTERM])
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    came, both = [], threading.Event()
+    def note(number):
+        came.append(number)
+        if len(came) == 2:
+            both.set()
+    caught.pass_to(note)
+    both.wait()
+    print(came == [signal.SIGTERM, signal.SIGHUP])
+"""
+
+
+def test_signals_that_came_before_are_passed_on_in_order_and_others_are_not() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(EARLY)]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=DEADLINE_S
+    )
+    assert done.stdout == "True\n"
+
+
 def test_ready_is_one_line_and_the_end_of_the_stream() -> None:
     read_fd, write_fd = os.pipe()
     report_ready(write_fd, port=29001, socket="/run/rm")
