@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["needed_program"]
+__all__ = ["UTIL_LINUX", "needed_program"]
+
+#: How to install `setpriv`, `unshare` and `nsenter`.
+UTIL_LINUX = "install util-linux, e.g. apt-get install util-linux"
 
 
 def needed_program(name: str, hint: str) -> Path:

@@ -19,13 +19,12 @@ import filelock
 import pytest
 
 from harness.layers.thorough import thorough
-from harness.testbed.programs import CACHE_DIR, real_cluster, sayer, skip_without_testbed
+from harness.testbed.programs import CACHE_DIR, real_cluster, sayer
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import (
     Namespace,
     Testbed,
-    TestbedUnavailable,
     new_namespace,
 )
 from shared_pathways_service.testing.testbed.build import Programs
@@ -211,8 +210,5 @@ def _start(directory: Path, owner: int, config: pytest.Config) -> None:
     directory.mkdir(mode=0o700)
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, directory)
-        try:
-            launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=sayer(config))
-        except TestbedUnavailable as error:
-            skip_without_testbed(error, config)
+        launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=sayer(config))
         undo.pop_all()

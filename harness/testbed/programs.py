@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import NoReturn
 
 import pytest
 
@@ -13,8 +12,9 @@ from harness.layers.plugin import layer_of
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import Programs, find_built, find_or_build
+from shared_pathways_service.testing.testbed.launching import check_machine
 
-__all__ = ["CACHE_DIR", "real_cluster", "sayer", "skip_without_testbed", "testbed_programs"]
+__all__ = ["CACHE_DIR", "real_cluster", "sayer", "testbed_programs"]
 
 #: Before tests get a cache directory of their own.
 CACHE_DIR = Settings.load().cache_dir
@@ -42,18 +42,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     # A run of `tests/manifests`, say, has some such tests, and is not for them.
     is_for_them = len(needed) == len(session.items)
-    if is_for_them or _is_ci() or "testbed" in config.option.markexpr.replace("not testbed", ""):
-        try:
+    selects_them = "testbed" in config.option.markexpr.replace("not testbed", "")
+    try:
+        check_machine()
+        if is_for_them or _is_ci() or selects_them:
             find_or_build(CACHE_DIR, sayer(config))
-        except TestbedUnavailable as error:
-            # (In CI the fixture raises it.)
-            if not _is_ci():
-                sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
-                config.stash[_MISSING] = f"no testbed: {error}"
-    elif find_built(CACHE_DIR) is None:
-        config.stash[_MISSING] = (
-            "no testbed is built: `pytest -m testbed` builds it, once (docs/testbed.md)"
-        )
+        elif find_built(CACHE_DIR) is None:
+            config.stash[_MISSING] = (
+                "no testbed is built: `pytest -m testbed` builds it, once (docs/testbed.md)"
+            )
+    except TestbedUnavailable as error:
+        # (In CI the fixture raises it.)
+        if not _is_ci():
+            sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
+            config.stash[_MISSING] = f"no testbed: {error}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -66,19 +68,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def testbed_programs(request: pytest.FixtureRequest) -> Programs:
     """The programs of the control plane; a test that needs them is of layer `testbed`."""
+    check_machine()
     return find_or_build(CACHE_DIR, sayer(request.config))
 
 
 def _is_ci() -> bool:
     return os.environ.get("CI") == "true"
-
-
-def skip_without_testbed(error: TestbedUnavailable, config: pytest.Config) -> NoReturn:
-    """Skips a test and says why, past pytest's capture; raises the error in CI."""
-    if _is_ci():
-        raise error
-    sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
-    pytest.skip(f"no testbed: {error}")
 
 
 def sayer(config: pytest.Config) -> Callable[[str], None]:

@@ -15,6 +15,7 @@ import pytest
 
 from harness.deadlines import deadline
 from harness.fork_server.contained import PREFIX
+from harness.layers.needed_programs import UTIL_LINUX, needed_program
 from harness.machines import Machine, machine
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.node_agent.container import (
@@ -63,6 +64,7 @@ class Contained:
 
 @pytest.fixture
 def contained(tmp_path: Path) -> Contained:
+    needed_program("setpriv", UTIL_LINUX)
     found = Contained(tmp_path)
     assert (*TIED_TO_PARENT, *found.isolation.prefix) == PREFIX
     return found
@@ -80,7 +82,7 @@ print(open("/proc/self/cmdline").read(), open("/proc/self/mounts").read().splitl
 """
 
 
-@pytest.mark.usefixtures("is_forked")
+@pytest.mark.usefixtures("contained", "is_forked")
 def test_a_container_sees_the_same(contained: Contained) -> None:
     source = REPORT.replace('"parent": os.getppid()', '"parent": os.getppid(), "pid": os.getpid()')
     for program in (_IN_CONTAINER, source):
@@ -89,7 +91,7 @@ def test_a_container_sees_the_same(contained: Contained) -> None:
         assert forked[0] == 0
 
 
-@pytest.mark.usefixtures("is_forked")
+@pytest.mark.usefixtures("contained", "is_forked")
 @pytest.mark.parametrize(
     "source",
     [
@@ -105,7 +107,7 @@ def test_a_container_ends_the_same(contained: Contained, source: str) -> None:
     assert forked == real
 
 
-@pytest.mark.usefixtures("is_forked")
+@pytest.mark.usefixtures("contained", "is_forked")
 def test_a_container_that_is_killed_ends_the_same(contained: Contained) -> None:
     async def run() -> int:
         container = await contained.start("import time; time.sleep(1000)")

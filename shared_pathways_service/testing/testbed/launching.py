@@ -15,7 +15,7 @@ from shared_pathways_service.runtime.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
 
-__all__ = ["launch"]
+__all__ = ["check_machine", "launch"]
 
 _MODULE = "shared_pathways_service.testing.testbed"
 _READY_FD = 3
@@ -39,7 +39,7 @@ def launch(
       TestbedUnavailable: The control plane is not built, and cannot be built.
       TestbedError: The testbed does not start.
     """
-    _check_machine()
+    check_machine()
     programs = find_or_build(cache_dir, report)
     log = directory / "testbed.log"
     command = [
@@ -79,10 +79,18 @@ def launch(
     return pid
 
 
-def _check_machine() -> None:
-    if sys.platform != "linux" or shutil.which("setpriv") is None:
+def check_machine() -> None:
+    """Checks that a testbed can run on this machine, before anything is built.
+
+    Raises:
+      TestbedUnavailable: It cannot.
+    """
+    if sys.platform != "linux":
+        raise TestbedUnavailable(f"the testbed needs Linux; this is {sys.platform}")
+    if shutil.which("setpriv") is None:
         raise TestbedUnavailable(
-            f"the testbed needs Linux and util-linux' setpriv; this is {sys.platform}"
+            "the testbed needs `setpriv`, and there is no such program",
+            hint="install util-linux, e.g. apt-get install util-linux",
         )
 
 

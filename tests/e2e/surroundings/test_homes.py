@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.embedded import KIND
+from harness.layers.needed_programs import UTIL_LINUX, needed_program
 from harness.machines import Machine, is_possible, machine
 from harness.processes import DEADLINE_S, REPOSITORY
 
@@ -119,10 +120,10 @@ def place(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user id")
-@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv here")
 def test_a_user_id_without_a_home_has_all_files_in_temporary_directories(
     place: Machine, temporary: Path
 ) -> None:
+    needed_program("setpriv", UTIL_LINUX)
     user = 100_000 + os.getpid() % 100_000
     os.chown(temporary, user, user)
     scratch = Path(tempfile.mkdtemp(prefix="sps-open-"))

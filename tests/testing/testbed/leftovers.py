@@ -16,6 +16,8 @@ __all__ = ["processes_of", "still_there"]
 
 def processes_of(directory: Path) -> list[psutil.Process]:
     """The processes whose command line names a testbed's directory."""
+    # (A part of a path would also be in command lines of others.)
+    assert directory.is_absolute(), directory
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from harness.deadlines import deadline
+from harness.layers.needed_programs import UTIL_LINUX, needed_program
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     Isolation,
@@ -20,10 +22,15 @@ from shared_pathways_service.testing.testbed.node_agent.container import (
 DEADLINE_S = deadline(60.0)
 
 
+@pytest.fixture(autouse=True)
+def setpriv() -> None:
+    needed_program("setpriv", UTIL_LINUX)
+
+
 async def started(path: Path, words: str, isolation: Isolation) -> Container:
     return await Container.start(
         ["sh", "-c", words],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        env={"PATH": os.environ["PATH"]},
         directory=path,
         log=LogFile(path / "log"),
         isolation=isolation,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.layers.needed_programs import UTIL_LINUX, needed_program
 from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
@@ -23,9 +23,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "programs"
     path.mkdir()
     for needed in ("setpriv", "sh"):
-        found = shutil.which(needed)
-        assert found is not None
-        (path / needed).symlink_to(found)
+        (path / needed).symlink_to(needed_program(needed, UTIL_LINUX))
     monkeypatch.setenv("PATH", str(path))
     return path
 
@@ -81,6 +79,24 @@ def test_without_go_tests_are_skipped_loudly_and_fail_in_ci(programs: Path, ci: 
         assert "1 skipped" in done.stdout, done.stdout
         assert "NO TESTBED, its tests are skipped" in done.stderr
         assert "install Go 1.26 or newer" in done.stdout
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_without_setpriv_tests_are_skipped_and_fail_in_ci(programs: Path, ci: str) -> None:
+    (programs / "setpriv").unlink()
+    # (These start a testbed themselves.)
+    done = _pytest(
+        "tests/testing/testbed/test_testbed_cli.py::test_up_until_a_signal[SIGTERM]",
+        "tests/testing/testbed/test_testbed_life.py::test_killed_testbed_leaves_no_process[owner]",
+        ci=ci,
+    )
+    if ci:
+        assert "2 errors" in done.stdout, done.stdout
+        assert done.returncode == 1
+    else:
+        assert "2 skipped" in done.stdout, done.stdout
+        assert done.returncode == 0
+    assert "`setpriv`, and there is no such program (install util-linux" in done.stdout
 
 
 @pytest.mark.parametrize("is_for_the_layer", [False, True])
