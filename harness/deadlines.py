@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["deadline", "slowness", "wait_until"]
+__all__ = ["deadline", "left_after", "slowness", "wait_until"]
 
 #: Set by the first process of a run for all others.
 _VARIABLE = "SPS_TEST_SLOWNESS"
@@ -24,6 +24,8 @@ _MOST = 4.0
 _PAUSES_S = (0.01, 0.25)
 #: How many times longer a pause is than the look before it, which may cost others as much.
 _PAUSE_OF_A_LOOK = 2.0
+#: Seconds between two looks at what is about to end.
+_END_PAUSE_S = 0.02
 
 T = TypeVar("T")
 
@@ -70,3 +72,16 @@ def wait_until(what: str, look: Callable[[], T | None], seconds: float = 180.0) 
         time.sleep(min(most, max(least, _PAUSE_OF_A_LOOK * (looked - began))))
         began = time.monotonic()
     return seen
+
+
+def left_after(look: Callable[[], list[T]], seconds: float) -> list[T]:
+    """Waits until nothing is left, and returns what still is after that time.
+
+    Args:
+      look: Returns what is left now.
+      seconds: As those of `deadline`.
+    """
+    end = time.monotonic() + deadline(seconds)
+    while (left := look()) and time.monotonic() < end:
+        time.sleep(_END_PAUSE_S)
+    return left

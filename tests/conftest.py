@@ -9,16 +9,14 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
 
-from harness.deadlines import deadline
+from harness.deadlines import left_after
 
 #: Bears a test's own value in its environment and so in that of every process it starts, however
 #: detached: what still bears it when the test has ended was left behind.
@@ -26,9 +24,7 @@ MARK = "SPS_TEST_MARK"
 _SHARED = Path("/dev/shm")
 _HAS_PROC = Path("/proc/self/environ").exists()
 #: Seconds that what was told to end may take to do so.
-ENDING_S = deadline(20.0)
-
-T = TypeVar("T")
+_ENDING_S = 20.0
 
 #: Fixtures that several directories of tests use.
 pytest_plugins = (
@@ -107,9 +103,9 @@ def nothing_left_behind(patch: pytest.MonkeyPatch) -> Iterator[None]:
     patch.setenv(MARK, mark)
     threads = set(threading.enumerate())
     yield
-    left = _wait_until_empty(lambda: [t for t in threading.enumerate() if _is_left(t, threads)])
+    left = left_after(lambda: [t for t in threading.enumerate() if _is_left(t, threads)], _ENDING_S)
     assert not left, f"threads left behind: {left}"
-    processes = _wait_until_empty(lambda: _marked(mark))
+    processes = left_after(lambda: _marked(mark), _ENDING_S)
     described = [_describe(p) for p in processes]
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -124,15 +120,6 @@ def _is_left(thread: threading.Thread, before: set[threading.Thread]) -> bool:
         return False
     # Python before 3.12 lists threads of others, such as XLA's, for ever once they have run Python.
     return not isinstance(thread, threading._DummyThread)
-
-
-def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
-    end = time.monotonic() + ENDING_S
-    while left := look():
-        if time.monotonic() > end:
-            break
-        time.sleep(0.02)
-    return left
 
 
 def _marked(mark: str) -> list[psutil.Process]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 import psutil
 
-from harness.deadlines import deadline
+from harness.deadlines import left_after
 from harness.processes import is_alive
 
 __all__ = ["processes_of", "still_there"]
@@ -28,9 +27,4 @@ def processes_of(directory: Path) -> list[psutil.Process]:
 
 def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that do not end in time; a zombie has ended, although its parent may never reap it."""
-    end = time.monotonic() + deadline(60.0)
-    while alive := [p for p in processes if is_alive(p)]:
-        if time.monotonic() > end:
-            break
-        time.sleep(0.02)
-    return alive
+    return left_after(lambda: [p for p in processes if is_alive(p)], 60.0)
