@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc.aio
@@ -21,9 +21,19 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 
-__all__ = ["agent_logs", "all_free", "events_told_by", "own_entry", "served", "tenants"]
+__all__ = [
+    "EventReader",
+    "agent_logs",
+    "all_free",
+    "events_told_by",
+    "own_entry",
+    "served",
+    "tenants",
+    "wait_for_event",
+]
 
 _ANSWER_S = 10.0
+_EVENT = re.compile(rb'^.* INFO (\{"kind.*\})$', re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -65,12 +75,45 @@ def agent_logs() -> list[Path]:
     return list((Settings.load().state_dir / "agents").glob("*.log"))
 
 
+class EventReader:
+    """Reads the events in an agent's log while it grows.
+
+    Args:
+      log: By default that of the only agent there was.
+    """
+
+    def __init__(self, log: Path | None = None) -> None:
+        if log is None:
+            [log] = agent_logs()
+        self._log = log
+        self._bytes_read = 0
+
+    def read(self) -> list[Event]:
+        """Returns the events that have been written since the last call."""
+        with self._log.open("rb") as file:
+            file.seek(self._bytes_read)
+            new = file.read()
+        # (The last line may not have been written to its end.)
+        whole = new[: new.rfind(b"\n") + 1]
+        self._bytes_read += len(whole)
+        return [Event.from_dict(json.loads(text)) for text in _EVENT.findall(whole)]
+
+
 def events_told_by(log: Path | None = None) -> list[Event]:
     """Returns the events in an agent's log, by default in that of the only agent there was."""
-    if log is None:
-        [log] = agent_logs()
-    found = re.findall(r'^.* INFO (\{"kind.*\})$', log.read_text(encoding="utf-8"), re.MULTILINE)
-    return [Event.from_dict(json.loads(text)) for text in found]
+    return EventReader(log).read()
+
+
+def wait_for_event(what: str, is_wanted: Callable[[Event], bool], log: Path | None = None) -> Event:
+    """Waits until an agent's log has an event, and returns the first such one.
+
+    Args:
+      what: Named in the failure.
+      is_wanted: Whether it is the event.
+      log: By default that of the only agent there was.
+    """
+    events = EventReader(log)
+    return wait_until(what, lambda: next(filter(is_wanted, events.read()), None))
 
 
 def _local_files() -> list[Path]:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.deadlines import wait_until
 from harness.layers.thorough import thorough
 from harness.testbed.clients import client
-from harness.testbed.kills import all_free, events_told_by, served
+from harness.testbed.kills import all_free, events_told_by, served, wait_for_event
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
 
 pytestmark = pytest.mark.race
@@ -88,7 +87,7 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
             running.expect("connected")
         assert running.wait() == -signal.SIGKILL
         # (Before it creates anything there is nothing left, whatever it does next.)
-        wait_until("the agent's last event", has_ended)
+        wait_for_event("the agent's last event", lambda event: event.kind == "connect.ended")
         all_free(service)
     told = events_told_by()
     kinds = [event.kind for event in told]
@@ -106,11 +105,6 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
             "its owner has ended",
             "the client closed its connection to the agent",
         )
-
-
-def has_ended() -> bool:
-    """Whether the only agent there was has told of the end of its session."""
-    return any(event.kind == "connect.ended" for event in events_told_by())
 
 
 def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.deadlines import wait_until
 from harness.programs import program
 from harness.testbed.clients import PRELUDE, nothing_left, proxies, tenant
-from harness.testbed.kills import events_told_by
+from harness.testbed.kills import wait_for_event
 from harness.testbed.ways import open_way
 from shared_pathways_service.events.session import DeleteStarted, LinkLost
 from shared_pathways_service.testing.testbed import DeployedService
@@ -38,9 +37,9 @@ def test_the_proxy_is_deleted_as_soon_as_the_api_server_is_reached(
             assert running.expect("holds")["sum"] == 1000
             way.refuse()
             assert way.cut()
-            wait_until("the loss", lambda: told(LinkLost))
+            wait_for_event("the loss", lambda event: isinstance(event, LinkLost))
             running.tell("leave")
-            wait_until("the deletion's begin", lambda: told(DeleteStarted))
+            wait_for_event("the deletion's begin", lambda event: isinstance(event, DeleteStarted))
             assert proxies(namespace)
             assert not running.has_said
             way.open()
@@ -48,7 +47,3 @@ def test_the_proxy_is_deleted_as_soon_as_the_api_server_is_reached(
             assert running.expect("left")["cpu"] == "cpu"
             assert running.wait() == 0
     nothing_left(namespace)
-
-
-def told(kind: type[LinkLost | DeleteStarted]) -> bool:
-    return any(isinstance(event, kind) for event in events_told_by())

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import time
-from pathlib import Path
 
 import pytest
 
-from harness.deadlines import wait_until
 from harness.testbed.clients import nothing_left
-from harness.testbed.kills import agent_logs, events_told_by
+from harness.testbed.kills import agent_logs, wait_for_event
 from harness.testbed.link_clients import link_client
 from harness.testbed.link_faults import survived
 from harness.testbed.network_namespaces import network_namespace, why_unavailable
 from harness.testbed.plugin import IMAGES
 from harness.testbed.ways import open_way
+from shared_pathways_service.events import Event
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 from tests.testbed.link.conftest import deployed_with
 
@@ -44,7 +42,7 @@ def test_the_api_server_is_killed_and_comes_back(disturbed_testbed: Testbed) -> 
             client.ask_for_step()
         disturbed_testbed.kill_api_server()
         for log in agent_logs():
-            wait_until("a dial that fails", functools.partial(has_dialled_in_vain, log))
+            wait_for_event("a dial that fails", lambda e: e.kind == "link.dial_failed", log)
         time.sleep(AWAY_S)
         disturbed_testbed.start_api_server()
         for client in clients:
@@ -74,7 +72,7 @@ def test_every_packet_is_dropped(service: DeployedService) -> None:
         before = client.step()
         client.ask_for_step()
         network.drop_packets()
-        wait_until("the loss of the link", lambda: "link.lost" in kinds_told())
+        wait_for_event("the loss of the link", is_loss)
         assert network.pass_packets() > 0
         client.stepped()
         outcome = survived(before, client.stop())
@@ -89,7 +87,7 @@ def test_a_silent_way_is_given_up_and_dialled_again(service: DeployedService) ->
         before = client.step()
         way.swallow()
         client.ask_for_step()
-        wait_until("the loss of the silent link", lambda: "link.lost" in kinds_told())
+        wait_for_event("the loss of the silent link", is_loss)
         way.open()
         client.stepped()
         after = client.stop()
@@ -113,9 +111,5 @@ def test_a_short_silence_is_no_loss(service: DeployedService) -> None:
     nothing_left(namespace)
 
 
-def has_dialled_in_vain(log: Path) -> bool:
-    return any(event.kind == "link.dial_failed" for event in events_told_by(log))
-
-
-def kinds_told() -> list[str]:
-    return [event.kind for event in events_told_by() if event.kind.startswith("link.")]
+def is_loss(event: Event) -> bool:
+    return event.kind == "link.lost"
