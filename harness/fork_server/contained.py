@@ -13,9 +13,10 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
+from harness.fork_server.c_library import call
 from harness.fork_server.process_title import show_as
 
-__all__ = ["PREFIX", "call", "end_as", "enter", "within"]
+__all__ = ["PREFIX", "end_as", "enter", "within"]
 
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 #: What is before the program of a container. (The modules of the testbed must not be loaded here.)
@@ -25,7 +26,6 @@ _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNS, _CLONE_NEWPID = 0x20000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def within(arguments: Sequence[str]) -> Sequence[str] | None:
@@ -64,10 +64,3 @@ def end_as(child: int) -> NoReturn:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)
-
-
-def call(name: str, *arguments: object) -> None:
-    """Calls a function of the C library that returns 0; raises OSError if it does not."""
-    if getattr(_libc, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -12,7 +12,8 @@ import os
 import signal
 from collections.abc import Sequence
 
-from harness.fork_server.contained import call, end_as
+from harness.fork_server.c_library import enter_namespace
+from harness.fork_server.contained import end_as
 from harness.fork_server.process_title import show_as
 
 __all__ = ["IN_DIRECTORY", "SPACES", "Entry", "enter", "entry_of"]
@@ -61,8 +62,9 @@ def enter(target: int) -> None:
     words = ["nsenter", f"{_TARGET}{target}", *SPACES]
     show_as([os.fsencode(word) for word in words], [])
     # (With the last one, /proc is the machine's.)
-    for space in [os.open(f"/proc/{target}/ns/{name}", os.O_RDONLY) for name in _NAMES]:
-        call("setns", space, 0)
+    spaces = {name: os.open(f"/proc/{target}/ns/{name}", os.O_RDONLY) for name in _NAMES}
+    for name, space in spaces.items():
+        enter_namespace(space, f"the {name} namespace of process {target}")
         os.close(space)
     if child := os.fork():
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -44,10 +44,14 @@ def run_requests(channel: socket.socket, environment: dict[str, str]) -> None:
       environment: The one that modules were loaded with.
     """
     start, descriptors = serve(channel)
-    if start.contained:
-        contained.enter()
-    elif start.machine:
-        entered.enter(start.machine)
+    try:
+        if start.contained:
+            contained.enter()
+        elif start.machine:
+            entered.enter(start.machine)
+    except OSError as error:
+        # (This process has the fork server's own streams yet, which lead nowhere.)
+        startup.end_with(error, start, descriptors)
     program = startup.become(start, descriptors)
     # (In a container, the fork server would be one more process.)
     if not start.contained and startup.starts_processes(program):

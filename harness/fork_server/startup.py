@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from harness.fork_server import client
 from harness.fork_server.process_title import show_as
@@ -41,6 +41,7 @@ from harness.fork_server.requests import (
 __all__ = [
     "become",
     "close_all_but",
+    "end_with",
     "run",
     "show_server",
     "start_by",
@@ -119,6 +120,15 @@ def become(start: Start, descriptors: Sequence[int]) -> Program:
     if program.reports_faults:
         faulthandler.enable()
     return program
+
+
+def end_with(error: OSError, start: Start, descriptors: Sequence[int]) -> NoReturn:
+    """Reports why there is no process, on its standard error; ends as `nsenter` does then."""
+    standard_error = dict(zip(start.descriptors, descriptors, strict=True)).get(2)
+    if standard_error is not None:
+        with contextlib.suppress(OSError):
+            os.write(standard_error, f"fork server: {error}\n".encode())
+    os._exit(1)
 
 
 def starts_processes(program: Program) -> bool:

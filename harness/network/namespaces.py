@@ -8,7 +8,6 @@ kills the rest.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import shutil
@@ -20,6 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness.fork_server.c_library import call, enter_namespace
 from harness.network.switch import CLEAR, Condition, Switch
 
 __all__ = ["Network", "end_with_owner", "is_possible", "mount_scratch", "network", "run_apart"]
@@ -101,12 +101,13 @@ def network(hosts: Sequence[str], *, seed: int = 0) -> Iterator[Network]:
     with contextlib.ExitStack() as stack:
         for number, host in enumerate(hosts, start=1):
             if number > 1:
-                _call("unshare", _CLONE_NEWNET)
+                call("unshare", _CLONE_NEWNET, subject=f"a network namespace for {host}")
             namespaces[host] = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
             stack.callback(os.close, namespaces[host])
             address = f"10.77.0.{number}"
             devices[socket.inet_aton(address)] = _add_device(address)
-        _call("setns", namespaces[hosts[0]], _CLONE_NEWNET)
+        own = namespaces[hosts[0]]
+        enter_namespace(own, f"the network namespace of {hosts[0]}", _CLONE_NEWNET)
         switch = stack.enter_context(Switch(devices, seed=seed))
         yield Network(switch, namespaces)
 
@@ -121,10 +122,3 @@ def _add_device(address: str) -> int:
     ):
         subprocess.run(["ip", *command], check=True)
     return fd
-
-
-def _call(name: str, *arguments: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)

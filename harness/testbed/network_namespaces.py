@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness.fork_server.c_library import enter_namespace
 from harness.testbed.ways import loopback_listener
 
 __all__ = ["NetworkNamespace", "network_namespace", "why_unavailable"]
@@ -43,10 +43,8 @@ class NetworkNamespace:
         """Is a `MakeListener`: its sockets accept connections of this namespace."""
 
         def make() -> socket.socket:
-            libc = ctypes.CDLL(None, use_errno=True)
             with Path(self._path).open("rb") as namespace:
-                if libc.setns(namespace.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns")
+                enter_namespace(namespace.fileno(), self._path, _CLONE_NEWNET)
             return loopback_listener(port)
 
         # The thread stays in the namespace, so it is used for nothing else.

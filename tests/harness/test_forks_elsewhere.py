@@ -163,6 +163,20 @@ def test_a_program_on_a_machine_ends_the_same(elsewhere: Machine, source: str) -
 
 
 @pytest.mark.usefixtures("is_forked")
+def test_a_machine_that_has_ended_is_named(elsewhere: Machine) -> None:
+    command = [*elsewhere.prefix(), sys.executable, "-c", "pass"]
+    [target] = [word.partition("=")[2] for word in command if word.startswith("--target=")]
+    elsewhere.fail()
+
+    def run() -> tuple[int, bool]:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        text = done.stderr
+        return done.returncode, "No such file" in text and f"/proc/{target}/ns/" in text
+
+    assert both(run) == ((1, True), (1, True))
+
+
+@pytest.mark.usefixtures("is_forked")
 def test_a_program_ends_with_its_machine(elsewhere: Machine) -> None:
     source = "print('runs', flush=True); import time; time.sleep(1000)"
     command = [*elsewhere.prefix(), sys.executable, "-c", source]
