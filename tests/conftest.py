@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from harness.deadlines import left_after
+from harness.layers.roles import runs_tests
 
 #: Bears a test's own value in its environment and so in that of every process it starts, however
 #: detached: what still bears it when the test has ended was left behind.
@@ -48,9 +49,10 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     # What a collection of tests creates stays: looking for garbage among it only takes time.
-    gc.disable()
+    if runs_tests(session.config):
+        gc.disable()
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from harness.fork_server import client
 from harness.fork_server.forking import forking
+from harness.layers.roles import runs_tests
 
 _SERVERS = pytest.StashKey[contextlib.ExitStack]()
 
@@ -24,8 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
-    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
-    if not runs_tests or os.environ.get("SPS_TEST_FORKS") == "0" or sys.platform != "linux":
+    if not runs_tests(config) or os.environ.get("SPS_TEST_FORKS") == "0" or sys.platform != "linux":
         return
     config.stash[_SERVERS] = contextlib.ExitStack()
     config.stash[_SERVERS].enter_context(forking())

@@ -50,7 +50,7 @@ def run_requests(channel: socket.socket, environment: dict[str, str]) -> None:
         elif start.machine:
             entered.enter(start.machine)
     except OSError as error:
-        # (This process has the fork server's own streams yet, which lead nowhere.)
+        # (This process still has the fork server's own streams, which lead nowhere.)
         startup.end_with(error, start, descriptors)
     program = startup.become(start, descriptors)
     # (In a container, the fork server would be one more process.)

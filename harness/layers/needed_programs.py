@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["UTIL_LINUX", "needed_program"]
-
-#: How to install `setpriv`, `unshare` and `nsenter`.
-UTIL_LINUX = "install util-linux, e.g. apt-get install util-linux"
+__all__ = ["needed_program"]
 
 
 def needed_program(name: str, hint: str) -> Path:

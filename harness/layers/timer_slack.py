@@ -2,14 +2,15 @@
 
 In each program that is attached to a proxy, jaxlib's IFRT proxy client has a thread that sleeps for
 50 microseconds again and again (`RpcHelper::Batcher::PeriodicFlusher`). With many programs at once
-it takes a part of each core. With more slack, as the kernel calls it, it wakes up less often. Tests
-wait for events, which are as early as before.
+it takes a part of each core. With more slack, as the kernel calls it, it wakes up less often.
+Events are not delayed; sleeps and time-outs end up to a millisecond later.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
+
+from harness.fork_server.c_library import call
 
 __all__ = ["SLACK_NS", "allow_late_timers"]
 
@@ -21,7 +22,7 @@ _PR_SET_TIMERSLACK = 29
 def allow_late_timers() -> None:
     """Sets the slack of this thread, and of the threads and processes that it starts after."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0)
+        call("prctl", _PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0, subject="timer slack")
 
 
 def pytest_configure() -> None:

@@ -1,6 +1,6 @@
 """Runs the project's tests, as `scripts/test` does.
 
-usage: python -m harness.suite [--unit | --all | --long | --files PATH...]
+usage: python -m harness.suite [--unit | --all | --long | [--workers N] --files PATH...]
   without an option: the layers unit and local
   --unit    the layer unit
   --all     all layers, and the short form of scripts/compat
@@ -9,6 +9,8 @@ usage: python -m harness.suite [--unit | --all | --long | --files PATH...]
             that the gate on speed sees what is slow (images, conformance and soaks have commands of
             their own: CONTRIBUTING.md)
   --files   all tests of some files and folders
+  --workers processes that run tests at once; each imports and collects first, so that few tests end
+            sooner with one
 """
 
 from __future__ import annotations
@@ -26,10 +28,27 @@ from harness.suite.running import interrupt_all
 from harness.suite.runs import runs_in
 
 
-def terminated(*_: object) -> None:
-    """Ends what runs, as Ctrl-C does, so that no test goes on."""
-    interrupt_all()
-    raise KeyboardInterrupt
+class Ending:
+    """Ends a run, so that no test goes on.
+
+    What runs cleans up after an interrupt, and a second one would cut that off. So a request to end
+    after an interrupt, which has reached what runs as well, changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._has_begun = False
+
+    def on_interrupt(self, *_: object) -> None:
+        """Handles Ctrl-C, which what runs has received as well."""
+        self._has_begun = True
+        raise KeyboardInterrupt
+
+    def on_terminate(self, *_: object) -> None:
+        """Handles SIGTERM as Ctrl-C."""
+        if self._has_begun:
+            return
+        interrupt_all()
+        self.on_interrupt()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,16 +64,19 @@ def main(arguments: Sequence[str]) -> int:
         case ["--long"]:
             form = long_form(seed=random.getrandbits(32), cores=cores)
         case ["--files", *paths] if paths:
-            if absent := [path for path in paths if not Path(path).exists()]:
-                print(f"error: no such file or folder: {' '.join(absent)}", file=sys.stderr)
-                return 2
             form = files_form(paths, cores=cores)
+        case ["--workers", count, "--files", *paths] if count.isdecimal() and int(count) and paths:
+            form = files_form(paths, cores=cores, workers=int(count))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
-    signal.signal(signal.SIGTERM, terminated)
+    if absent := [path for path in form.paths if not Path(path).exists()]:
+        print(f"error: no such file or folder: {' '.join(absent)}", file=sys.stderr)
+        return 2
+    ending = Ending()
+    signal.signal(signal.SIGTERM, ending.on_terminate)
     # (A shell lets what it runs in the background ignore it, and so would all that runs here.)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, ending.on_interrupt)
     return Run(form, runs_in()).run()
 
 

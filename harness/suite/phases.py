@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -19,9 +18,6 @@ __all__ = [
     "long_form",
     "unit_form",
 ]
-
-#: A worker imports, collects and starts a fork server first; that takes as long as 20 to 40 tests.
-_WORTH_A_WORKER = 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +49,7 @@ class Phase:
       heavy: Whether it runs the heavy tests of these layers, or all others.
       thorough: Whether it runs the thorough ones, or all others; None: both.
       properties: Whether it runs tests with hypothesis, or all others; None: both.
-      workers: Processes that run tests at once, at most.
-      worth_a_worker: Tests for which another worker is worth its start.
+      workers: Processes that run tests at once.
       options: More options of pytest.
       env: Variables beside those of the run.
       beside: A command that prepares what comes later, and runs at the same time.
@@ -66,7 +61,6 @@ class Phase:
     thorough: bool | None = False
     properties: bool | None = None
     workers: int
-    worth_a_worker: int = 1
     options: Sequence[str] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     beside: Sequence[str] = ()
@@ -78,11 +72,6 @@ class Phase:
         parts = [f"({' or '.join(self.layers)})"]
         parts += [mark if has else f"not {mark}" for mark, has in wanted.items() if has is not None]
         return " and ".join(parts)
-
-    def for_tests(self, count: int) -> Phase:
-        """Returns it with fewer workers where it has few tests."""
-        enough = math.ceil(count / self.worth_a_worker)
-        return dataclasses.replace(self, workers=min(self.workers, enough))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,21 +118,17 @@ def unit_form(*, cores: int) -> Form:
     return Form(phases=[Phase(name="unit", layers=["unit"], workers=_computing(cores))])
 
 
-def files_form(paths: Sequence[str], *, cores: int) -> Form:
+def files_form(paths: Sequence[str], *, cores: int, workers: int | None = None) -> Form:
     """Returns what `--files` runs: the tests of some files and folders, of any layer.
 
     Args:
       paths: At least one.
       cores: Of this machine.
+      workers: Processes that run tests at once; None: as many as for all tests.
     """
+    workers = _computing(cores) if workers is None else workers
     phases = [
-        Phase(
-            name="files",
-            layers=[*LAYERS],
-            thorough=None,
-            workers=_computing(cores),
-            worth_a_worker=_WORTH_A_WORKER,
-        ),
+        Phase(name="files", layers=[*LAYERS], thorough=None, workers=workers),
         Phase(name="heavy", layers=[*LAYERS], thorough=None, heavy=True, workers=1),
     ]
     return Form(phases=phases, paths=paths)

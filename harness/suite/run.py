@@ -79,7 +79,6 @@ class Run:
         tests = dict.fromkeys(chosen_by(phase, self._plan))
         if not tests:
             return
-        phase = phase.for_tests(len(tests))
         chosen = " ".join(["", *phase.options])
         print(f"== {phase.name}: {len(tests)} tests, {phase.workers} at once{chosen}", flush=True)
         began = time.monotonic()

@@ -15,9 +15,10 @@ import pytest
 
 from harness.deadlines import deadline
 from harness.fork_server.contained import PREFIX
-from harness.layers.needed_programs import UTIL_LINUX, needed_program
+from harness.layers.needed_programs import needed_program
 from harness.machines import Machine, machine
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.launching import INSTALL_UTIL_LINUX
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     LogFile,
@@ -64,7 +65,7 @@ class Contained:
 
 @pytest.fixture
 def contained(tmp_path: Path) -> Contained:
-    needed_program("setpriv", UTIL_LINUX)
+    needed_program("setpriv", INSTALL_UTIL_LINUX)
     found = Contained(tmp_path)
     assert (*TIED_TO_PARENT, *found.isolation.prefix) == PREFIX
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,22 +71,26 @@ def test_a_connection_without_an_agent(own_directories: Path) -> None:
 def test_the_proxys_address_and_token(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(own_directories)
     write(address="unix:/p").write_token("s", "its-token")
     taken: list[Any] = []
 
     def take(*arguments: Any, **keywords: Any) -> connection_profiles.TakenProfile:
         taken.append((*arguments, keywords))
         return connection_profiles.TakenProfile(
-            directory=Path("/d"), files=("f",), notes=("a note",)
+            directory=Path("d"), files=("f",), notes=("a note",)
         )
 
     monkeypatch.setattr(connection_profiles, "take_profile", take)
     run(output=own_directories)
     settings = {"seconds": 1.0, "output": own_directories}
     assert taken == [("mine", "unix:/p", "its-token", settings)]
-    assert capsys.readouterr().out == (
-        '{"name": "mine", "directory": "/d", "files": ["f"], "notes": ["a note"]}\n'
-    )
+    assert json.loads(capsys.readouterr().out) == {
+        "name": "mine",
+        "directory": str(own_directories / "d"),
+        "files": ["f"],
+        "notes": ["a note"],
+    }
 
 
 def test_an_output_that_is_no_directory(own_directories: Path) -> None:

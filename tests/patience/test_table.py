@@ -52,7 +52,6 @@ _FACTOR = re.compile(r"""SPS_PATIENCE["'\]]*\s*[,:=]\s*["']?([\d.]+)""")
 _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
 _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
-    "cli/commands/manager/ui": {"_PROFILE_S"},  # the length of a profile
     "cluster_state/pods": {"_CLOCK_SLACK_S"},  # clocks differ by so much
     "web/identity/assertions": {"_CLOCK_SLACK_S"},
     "flags/policies": {"_WARNING_S"},  # the default of an option

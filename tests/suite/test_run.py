@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.suite import __main__ as suite_command
 from harness.suite.phases import (
     Form,
     PlannedTest,
@@ -282,14 +283,26 @@ def _read(path: Path) -> dict[str, Any]:
     return entry
 
 
-def test_a_few_chosen_tests_have_one_worker_and_many_have_all() -> None:
+def test_chosen_files_have_as_many_workers_as_wanted() -> None:
     files, heavy = files_form(["tests/api"], cores=2).phases
-    assert [files.for_tests(count).workers for count in (1, 24, 31, 1000)] == [1, 1, 2, 4]
-    assert heavy.for_tests(1000).workers == 1
-    # (Tests of hours are worth a worker each.)
-    assert [phase.for_tests(2).workers for phase in long_form(seed=7, cores=2).phases[:3]] == [
-        2
-    ] * 3
+    assert (files.workers, heavy.workers) == (4, 1)
+    assert files_form(["tests/api"], cores=2, workers=1).phases[0].workers == 1
+
+
+def test_what_cleans_up_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = list[str]()
+    monkeypatch.setattr(suite_command, "interrupt_all", lambda: interrupted.append("all"))
+    ending = suite_command.Ending()
+    with pytest.raises(KeyboardInterrupt):
+        ending.on_terminate()
+    ending.on_terminate()
+    assert interrupted == ["all"]
+    # (Ctrl-C reaches all of them.)
+    ending = suite_command.Ending()
+    with pytest.raises(KeyboardInterrupt):
+        ending.on_interrupt()
+    ending.on_terminate()
+    assert interrupted == ["all"]
 
 
 def test_phases_of_each_form() -> None:

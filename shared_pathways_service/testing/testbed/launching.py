@@ -15,8 +15,10 @@ from shared_pathways_service.runtime.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
 
-__all__ = ["check_machine", "launch"]
+__all__ = ["INSTALL_UTIL_LINUX", "check_machine", "launch"]
 
+#: How to get `setpriv`, `unshare` and `nsenter`.
+INSTALL_UTIL_LINUX = "install util-linux, e.g. apt-get install util-linux"
 _MODULE = "shared_pathways_service.testing.testbed"
 _READY_FD = 3
 
@@ -90,7 +92,7 @@ def check_machine() -> None:
     if shutil.which("setpriv") is None:
         raise TestbedUnavailable(
             "the testbed needs `setpriv`, and there is no such program",
-            hint="install util-linux, e.g. apt-get install util-linux",
+            hint=INSTALL_UTIL_LINUX,
         )
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.embedded import KIND
-from harness.layers.needed_programs import UTIL_LINUX, needed_program
+from harness.layers.needed_programs import needed_program
 from harness.machines import Machine, is_possible, machine
 from harness.processes import DEADLINE_S, REPOSITORY
+from shared_pathways_service.testing.testbed.launching import INSTALL_UTIL_LINUX
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="this user may not make namespaces")
 
@@ -123,7 +124,7 @@ def place(tmp_path: Path) -> Iterator[Machine]:
 def test_a_user_id_without_a_home_has_all_files_in_temporary_directories(
     place: Machine, temporary: Path
 ) -> None:
-    needed_program("setpriv", UTIL_LINUX)
+    needed_program("setpriv", INSTALL_UTIL_LINUX)
     user = 100_000 + os.getpid() % 100_000
     os.chown(temporary, user, user)
     scratch = Path(tempfile.mkdtemp(prefix="sps-open-"))

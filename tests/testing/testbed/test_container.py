@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from harness.deadlines import deadline
-from harness.layers.needed_programs import UTIL_LINUX, needed_program
+from harness.layers.needed_programs import needed_program
+from shared_pathways_service.testing.testbed.launching import INSTALL_UTIL_LINUX
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     Isolation,
@@ -24,7 +25,7 @@ DEADLINE_S = deadline(60.0)
 
 @pytest.fixture(autouse=True)
 def setpriv() -> None:
-    needed_program("setpriv", UTIL_LINUX)
+    needed_program("setpriv", INSTALL_UTIL_LINUX)
 
 
 async def started(path: Path, words: str, isolation: Isolation) -> Container:

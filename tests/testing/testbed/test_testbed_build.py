@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.layers.needed_programs import UTIL_LINUX, needed_program
+from harness.layers.needed_programs import needed_program
 from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.launching import INSTALL_UTIL_LINUX
 from shared_pathways_service.testing.testbed.patches import Patch
 
 
@@ -22,8 +23,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is the whole PATH, without Go."""
     path = tmp_path / "programs"
     path.mkdir()
-    for needed in ("setpriv", "sh"):
-        (path / needed).symlink_to(needed_program(needed, UTIL_LINUX))
+    (path / "setpriv").symlink_to(needed_program("setpriv", INSTALL_UTIL_LINUX))
+    (path / "sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(path))
     return path
 

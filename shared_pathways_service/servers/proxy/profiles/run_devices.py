@@ -4,14 +4,13 @@ A process has a client for each set of slices, and XLA's events name a device by
 client. So this project names each run by its client's devices (`run_names`), on the thread that
 begins it. XLA's events of a run have its number, on that thread or on threads of XLA's pools. XLA
 records when a thread hands a task to a pool, and when a thread of the pool begins it, with the same
-number (`tsl/profiler/backends/cpu/threadpool_listener.cc`): so a task is of the run whose
-thread, or whose task, handed it over.
+number, and when it ends the task, without one (`xla/tsl/profiler/backends/cpu/
+threadpool_listener.cc`). So a task belongs to the run for which the handing thread worked.
 """
 
 from __future__ import annotations
 
 import bisect
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from shared_pathways_service.protocol import xplane_pb2 as pb
@@ -32,21 +31,18 @@ _START = "ThreadpoolListener::StartRegion"
 _STEPS = (_STOP, _RECORD, _START)
 
 
-class _Spans:
-    """The devices of a thread over time, from spans that do not overlap."""
+class _Thread:
+    """The devices of the runs that a thread works for, over time."""
 
-    def __init__(self, spans: Sequence[tuple[int, int, Devices]]) -> None:
-        """Takes spans in order: begin and end in picoseconds, and devices."""
-        self._begins = [begin for begin, _, _ in spans]
-        self._spans = spans
+    def __init__(self, changes: Sequence[tuple[int, Devices | None]]) -> None:
+        """Takes changes in their order: time in picoseconds, and the devices from then on."""
+        self._times = [time for time, _ in changes]
+        self._changes = changes
 
     def at(self, time: int) -> Devices | None:
-        """Returns the devices at a time, in picoseconds; None: the thread is of no run."""
-        number = bisect.bisect_right(self._begins, time) - 1
-        if number < 0:
-            return None
-        _, end, devices = self._spans[number]
-        return devices if time <= end else None
+        """Returns the devices at a time, in picoseconds; None: it works for no run."""
+        number = bisect.bisect_right(self._times, time) - 1
+        return None if number < 0 else self._changes[number][1]
 
 
 def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
@@ -66,7 +62,7 @@ def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
             if run is None or run in found:
                 continue
             begin = _begin_of(line, event)
-            devices = in_named.at(begin) or in_tasks.at(begin)
+            devices = in_tasks.at(begin) or in_named.at(begin)
             if devices is not None:
                 found[run] = devices
     return found
@@ -80,38 +76,34 @@ def number_of(event: pb.XEvent, keys: set[int]) -> int | None:
     return None
 
 
-def _named(line: pb.XLine, names: Mapping[int, Devices]) -> _Spans:
+def _named(line: pb.XLine, names: Mapping[int, Devices]) -> _Thread:
     """Returns the runs that this project has named on a thread."""
-    spans = [
-        (begin := _begin_of(line, event), begin + event.duration_ps, names[event.metadata_id])
-        for event in line.events
-        if event.metadata_id in names
-    ]
-    return _Spans(sorted(spans, key=lambda span: span[:2]))
+    changes: list[tuple[int, Devices | None]] = []
+    for event in line.events:
+        if event.metadata_id in names:
+            begin = _begin_of(line, event)
+            changes += [(begin, names[event.metadata_id]), (begin + event.duration_ps, None)]
+    # (One may begin when another ends.)
+    return _Thread(sorted(changes, key=lambda change: (change[0], change[1] is not None)))
 
 
-def _tasks(host: pb.XPlane, named: Sequence[_Spans]) -> list[_Spans]:
+def _tasks(host: pb.XPlane, named: Sequence[_Thread]) -> list[_Thread]:
     """Returns the tasks of runs on each thread."""
-    handed_over: dict[int, Devices] = {}
-    # By thread: the beginning and the devices of the task that it works on.
-    begun: dict[int, tuple[int, Devices]] = {}
-    spans: list[list[tuple[int, int, Devices]]] = [[] for _ in host.lines]
+    handed_over: dict[int, Devices | None] = {}
+    # A thread whose pool is full works on a task of its own within another.
+    nested: list[list[Devices | None]] = [[] for _ in host.lines]
+    changes: list[list[tuple[int, Devices | None]]] = [[] for _ in host.lines]
     for time, step, thread, number in sorted(_steps(host)):
+        within = nested[thread]
         if _STEPS[step] == _RECORD:
-            own = begun[thread][1] if thread in begun else None
-            devices = named[thread].at(time) or own
-            if devices is not None:
-                handed_over[number] = devices
+            handed_over[number] = (within[-1] if within else None) or named[thread].at(time)
             continue
-        if thread in begun:
-            begin, ended = begun.pop(thread)
-            spans[thread].append((begin, time, ended))
-        if _STEPS[step] == _START and number in handed_over:
-            begun[thread] = (time, handed_over.pop(number))
-    # (The profile ended while these ran.)
-    for thread, (begin, running) in begun.items():
-        spans[thread].append((begin, sys.maxsize, running))
-    return [_Spans(each) for each in spans]
+        if _STEPS[step] == _START:
+            within.append(handed_over.pop(number, None))
+        elif within:
+            within.pop()
+        changes[thread].append((time, within[-1] if within else None))
+    return [_Thread(each) for each in changes]
 
 
 def _steps(host: pb.XPlane) -> Iterator[tuple[int, int, int, int]]:

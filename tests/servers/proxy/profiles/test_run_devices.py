@@ -22,14 +22,14 @@ def host(*lines: Events) -> pb.XPlane:
         for what, begin, end in events:
             event = line.events.add(offset_ps=begin, duration_ps=end - begin)
             event.metadata_id = len(made.event_metadata) + 1
-            name, number, field = told_of(what)
+            name, number, field = name_and_number(what)
             made.event_metadata[event.metadata_id].CopyFrom(pb.XEventMetadata(name=name))
             if number is not None:
                 event.stats.add(metadata_id=FIELDS[field], int64_value=number)
     return made
 
 
-def told_of(what: list[int] | int | str) -> tuple[str, int | None, str]:
+def name_and_number(what: list[int] | int | str) -> tuple[str, int | None, str]:
     """An event's name, and its number with the field of it."""
     if isinstance(what, int):
         return "Execute", what, "run_id"
@@ -99,7 +99,33 @@ def test_a_run_without_a_name() -> None:
     assert devices_of_runs(host([(5, 10, 20)])) == {}
 
 
-def test_each_of_many_runs_is_found_without_a_comparison_with_all_others() -> None:
+def test_a_task_within_another() -> None:
+    found = devices_of_runs(
+        host(
+            [([4], 0, 10), ("Record 1", 5, 5)],
+            [
+                ("StartRegion 1", 20, 20),
+                ("StartRegion 2", 30, 30),
+                (6, 31, 32),
+                ("StopRegion", 40, 40),
+                ("Record 3", 45, 45),
+                (5, 50, 60),
+                ("StopRegion", 70, 70),
+                (8, 80, 81),
+            ],
+            [("StartRegion 3", 90, 90), (7, 91, 92)],
+        )
+    )
+    # Task 2 is of no run.
+    assert found == {5: {0: 4}, 7: {0: 4}}
+
+
+def test_a_profile_that_begins_within_a_task() -> None:
+    events: Events = [("StopRegion", 5, 5), ("StartRegion 1", 20, 20), (6, 21, 22)]
+    assert devices_of_runs(host([([4], 0, 10), ("Record 1", 5, 5)], events)) == {6: {0: 4}}
+
+
+def test_each_of_many_runs_is_found() -> None:
     many = 20_000
     plane = host(
         [
