@@ -97,7 +97,7 @@ def add_files(session: Path, files: Mapping[str, bytes], most_events: int = MOST
     if not events.cut:
         return ""
     return (
-        f"{PERFETTO} has the first {most_events} events; "
+        f"{PERFETTO} has {most_events} events; "
         f"XProf also shows the last ones of {', '.join(events.cut)}"
     )
 
