@@ -11,7 +11,7 @@ and signals, and finds no module imported that a new interpreter would not have.
 | `server` | the fork server: forks a process for each request |
 | `contained` | makes the forked process the first one of a container of the testbed |
 | `entered` | makes the forked process one on a stand-in for a machine |
-| `c_library` | functions of the C library for both |
+| `c_library` | functions of the C library, for other parts of the harness, too |
 | `startup` | makes the forked process what was requested |
 | `process_title` | command line and environment of a process as `/proc` shows them |
 | `shelf` | modules that are loaded, but not yet imported by the program |

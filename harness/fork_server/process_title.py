@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from harness.fork_server.c_library import call
 
 __all__ = ["show_as"]
 
@@ -53,7 +54,7 @@ def show_as(arguments: Sequence[bytes], environment: Sequence[bytes]) -> None:
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
     fields = stat[stat.rindex(")") + 2 :].split()
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None)
     libc.sbrk.restype = ctypes.c_void_p
     wanted = _Map(
         **{name: int(fields[number - 3]) for name, number in _STAT.items()},
@@ -65,7 +66,6 @@ def show_as(arguments: Sequence[bytes], environment: Sequence[bytes]) -> None:
         exe_fd=_NO_FILE,
     )
     length = ctypes.c_ulong(ctypes.sizeof(wanted))
-    if libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(wanted), length, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl(PR_SET_MM_MAP): {os.strerror(number)}")
+    pointer = ctypes.byref(wanted)
+    call("prctl", _PR_SET_MM, _PR_SET_MM_MAP, pointer, length, 0, subject="PR_SET_MM_MAP")
     _shown[:] = [memory]

@@ -91,7 +91,9 @@ def test_the_page_works_below_a_path() -> None:
         page.goto(f"http://127.0.0.1:{outer}{prefix}?token={TOKEN}")
         # State, history, jobs, charts and pictures come through; the cookie is this path's own.
         expect(page.locator(".figure").filter(has_text="Slices in use")).to_contain_text("14 of 20")
-        expect(page.locator(".figure").filter(has_text="Running jobs")).to_contain_text("1 queued")
+        expect(page.locator(".figure").filter(has_text="Running jobs")).to_contain_text(
+            "jobs11 queued"
+        )
         for name, content in (("timeline", "rect.going.own"), ("usage", "canvas")):
             page.goto(f"http://127.0.0.1:{outer}{prefix}#{name}")
             expect(page.locator(content).first).to_be_visible()

@@ -62,7 +62,7 @@ def test_the_overview_has_the_figures_of_the_service(page: Page, script: Script)
         re.compile(r"3longest for \d+ min")
     )
     work = page.locator(".figure").filter(has_text="Running jobs")
-    expect(work).to_contain_text("11 queued, 1 failed in 24 h")
+    expect(work).to_contain_text("jobs11 queued, 1 failed in 24 h")
     assert (
         figure(page, "Out of service")
         == "Out of service 2 1 lost, 1 cordoned, draining or starting"

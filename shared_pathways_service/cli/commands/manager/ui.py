@@ -216,7 +216,8 @@ def _actions(place: Place, feed: ServiceFeed, jobs: JobsFeed) -> PageActions:
         feed,
         [*sps, "delete", "--yes", "--json", *place.words, "--"],
         submit_command=[*sps, "submit", "--json", *place.words],
-        profile_command=[*sps, "profile", "--json", *place.words, "--"],
+        # (The page's button names the length.)
+        profile_command=[*sps, "profile", "--json", "--seconds=5", *place.words, "--"],
         jobs=jobs,
     )
 

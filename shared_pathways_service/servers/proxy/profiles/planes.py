@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from shared_pathways_service.protocol import xplane_pb2 as pb
 from shared_pathways_service.servers.proxy.profiles.clocks import Offset
 from shared_pathways_service.servers.proxy.profiles.run_devices import (
+    RUN,
     devices_of_runs,
+    keys_of,
     number_of,
 )
 
@@ -144,10 +146,7 @@ def _device_planes(host: pb.XPlane, devices: Sequence[Device]) -> list[pb.XPlane
 def _operations(host: pb.XPlane) -> list[dict[int, list[pb.XEvent]]]:
     """Returns the events of each line by the device that they ran on."""
     devices_of = devices_of_runs(host)
-    runs, ordinals = (
-        {key for key, found in host.stat_metadata.items() if found.name == name}
-        for name in ("run_id", "device_ordinal")
-    )
+    runs, ordinals = keys_of(host, RUN), keys_of(host, "device_ordinal")
     lines = []
     for line in host.lines:
         by_device: dict[int, list[pb.XEvent]] = {}

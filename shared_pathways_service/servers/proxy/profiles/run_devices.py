@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from shared_pathways_service.protocol import xplane_pb2 as pb
 from shared_pathways_service.servers.devices.run_names import devices_of_run
 
-__all__ = ["Devices", "devices_of_runs", "number_of"]
+__all__ = ["RUN", "Devices", "devices_of_runs", "keys_of", "number_of"]
 
 #: The devices of a client, by their numbers in it.
 Devices = Mapping[int, int]
 
-_RUN = "run_id"
+#: XLA's name of the field with the number of a run.
+RUN = "run_id"
 #: The number of a task, where it is handed over and where it begins.
 _HANDED_OVER, _BEGUN = "_p", "_c"
 #: The steps of tasks, in the order that they have where they are at the same moment.
@@ -47,7 +48,7 @@ class _Thread:
 
 def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
     """Returns the devices of the clients of runs, by XLA's number of each run."""
-    runs = _keys(host, _RUN)
+    runs = keys_of(host, RUN)
     names = {
         key: client
         for key, one in host.event_metadata.items()
@@ -66,6 +67,11 @@ def devices_of_runs(host: pb.XPlane) -> Mapping[int, Devices]:
             if devices is not None:
                 found[run] = devices
     return found
+
+
+def keys_of(plane: pb.XPlane, name: str) -> set[int]:
+    """Returns the keys of the fields of this name in a plane's events."""
+    return {key for key, found in plane.stat_metadata.items() if found.name == name}
 
 
 def number_of(event: pb.XEvent, keys: set[int]) -> int | None:
@@ -113,15 +119,11 @@ def _steps(host: pb.XPlane) -> Iterator[tuple[int, int, int, int]]:
         for key, found in host.event_metadata.items()
         if found.name in _STEPS
     }
-    keys = _keys(host, _HANDED_OVER) | _keys(host, _BEGUN)
+    keys = keys_of(host, _HANDED_OVER) | keys_of(host, _BEGUN)
     for thread, line in enumerate(host.lines):
         for event in line.events:
             if (step := steps.get(event.metadata_id)) is not None:
                 yield _begin_of(line, event), step, thread, number_of(event, keys) or 0
-
-
-def _keys(host: pb.XPlane, name: str) -> set[int]:
-    return {key for key, found in host.stat_metadata.items() if found.name == name}
 
 
 def _begin_of(line: pb.XLine, event: pb.XEvent) -> int:

@@ -126,7 +126,7 @@ def test_a_profile_that_begins_within_a_task() -> None:
 
 
 def test_each_of_many_runs_is_found() -> None:
-    many = 20_000
+    many = 50_000
     plane = host(
         [
             event
